@@ -24,7 +24,7 @@ from gnomon import catalog
 from gnomon.calibrate import truth, usable
 from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
-from gnomon.cost.profile import SYSTEM_SPREAD
+from gnomon.cost.profile import PROMPT_SPREAD, SERVED_SPREAD, SYSTEM_SPREAD
 from gnomon.cost.transfer import transferred_power
 from gnomon.engines.vllm.kernels import MARLIN, UNTUNED, experts_kernel, published_kernel
 from gnomon.errors import GnomonError
@@ -125,13 +125,15 @@ def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[st
         "date": DATE,
         "table": "published operator tables",
         "versions": versions,
-        "system_spread": SYSTEM_SPREAD,
+        **SPREADS.get(framework, {"system_spread": SERVED_SPREAD, "prompt_spread": PROMPT_SPREAD}),
         "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
         "families": families,
         "power": watts(chip),
     }
 
 
+SPREADS = {"torch": {"system_spread": SYSTEM_SPREAD}}
+"""Of frameworks that train; all others serve."""
 MEASURED, LIKE_MEASURED = "H200-SXM-141GB", ("Hopper", "Blackwell")
 """The chip whose power and clock were measured, and whose law is taken to be theirs."""
 LENT_NOTE = "Power, and the clock under its limit, are the H200's as measured, by the limits and rates of data sheets."

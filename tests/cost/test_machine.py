@@ -54,6 +54,18 @@ def test_draws_are_centred_and_as_wide_as_the_evidence(kind: str) -> None:
     assert many.std() == pytest.approx(spread, rel=0.25)
 
 
+def test_only_steps_with_prompts_are_wider_by_the_spread_of_prompts() -> None:
+    plain = machine("H100")
+    wide = replace(plain, profile=replace(plain.profile, prompt_spread=2 * plain.profile.prompt_spread))
+    op = Gemm(name="ffn.up", dtype="bf16", count=1, m=TOKENS, n=4096, k=4096)
+    assert plain.profile.prompt_spread > 0
+    for batch, wider in ((Batch.prefill([1], 2048), True), (Batch.decode(64, 1000), False)):
+        seconds = plain.op_seconds(op, batch)
+        before, after = (np.ptp(one.op_draws(op, batch, seconds)) for one in (plain, wide))
+        assert bool(after > before) == wider
+    assert machine().profile.prompt_spread == 0  # measured by ourselves
+
+
 def test_a_family_shares_a_part_of_its_draws() -> None:
     on = machine(count=8)
     one, two = (np.log(on.factors(name, "all_reduce", "bf16")) for name in ("a", "b"))

@@ -16,9 +16,11 @@ from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
+from gnomon.graph.phases import part_of
 from gnomon.graph.routing import TokenRouting
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
+from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
 COLLECTIVES = frozenset(collective.PASSES)
@@ -146,8 +148,12 @@ class Machine:
 
     def op_draws(self, op: Op, batch: Batch, seconds: Floats) -> NDArray[np.float64]:
         """Draws of an operator's `op_seconds` in all, none faster than the data sheet's peaks allow."""
-        draws = float(seconds.sum()) * self.factors(op.name, op.kind, priced_dtype(op))
-        return np.asarray(np.maximum(draws, float(np.sum(self.op_floor(op, batch, seconds)))))
+        floor, prompts = self.op_floor(op, batch, seconds), _in_prompts(op, batch, seconds.shape)
+        draws = np.zeros(DRAWS)
+        for kind, steps in ((True, prompts), (False, ~prompts)):
+            factors = self.factors(op.name, op.kind, priced_dtype(op), prompts=kind)
+            draws += np.maximum(float(seconds[steps].sum()) * factors, float(np.sum(floor[steps])))
+        return draws
 
     def op_floor(self, op: Op, batch: Batch, seconds: Floats) -> Floats:
         """What no draw of an operator's `op_seconds` goes below."""
@@ -226,9 +232,9 @@ class Machine:
         """Seconds of all runs of an operator in a step."""
         return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
 
-    def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
+    def factors(self, op_name: str, kind: str, dtype: str, *, prompts: bool = False) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own, and one of all
-        operators where the chip was measured on another system.
+        operators where the chip was measured on another system, which is wider in steps with `prompts`.
 
         Drawn from the held-out errors, by name, so that the same operator gets the same draws anywhere.
         """
@@ -237,6 +243,8 @@ class Machine:
         shared = normals(f"{self.profile.chip}/{kind}/{dtype}")
         alone = normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
         together = self.profile.system_spread * normals(f"{self.profile.chip}/elsewhere")
+        if prompts:
+            together = together + self.profile.prompt_spread * normals(f"{self.profile.chip}/prompts")
         return np.asarray(np.exp(family.shared * shared + own * alone + together))
 
     def arithmetic(self, kind: str, dtype: str) -> str:
@@ -271,6 +279,15 @@ def _routing(shape: Shape) -> TokenRouting | None:
     if "topk" not in shape:
         return None
     return TokenRouting(**{name: int(shape[name][0]) for name in ("experts", "topk", "groups", "topk_groups")})
+
+
+def _in_prompts(op: Op, batch: Batch, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """In which of these steps an operator runs for prompts: what serves prompts alone in all, what follows decodes or
+    logits in none, and all other operators where the step has prompts."""
+    part = part_of(op)
+    if part in ("prefill", "decode", "logits"):
+        return np.full(shape, part == "prefill")
+    return np.broadcast_to(batch.prefills > 0, shape)
 
 
 def priced_dtype(op: Op) -> str:

@@ -49,6 +49,8 @@ class TableStepCost:
     _padded: NDArray[np.int64] = field(init=False)
     _parts: tuple[Times, Times, Times] = field(init=False)
     _dense: Columns = field(init=False)
+    _prompt_dense: Columns = field(init=False)
+    """Of steps without prompts, and of those with them."""
     _logits: Columns = field(init=False)
     _decodes: Floats = field(init=False)
     _prompts: PromptCost = field(init=False)
@@ -79,7 +81,7 @@ class TableStepCost:
             self._times.by_rows("logit_rows", np.arange(1.0, self.max_sequences + 1)),
             self._times.by_decodes(self.max_sequences),
         )
-        self._draw(host, self.factors)
+        self._draw(host, self.factors, self.factors)
 
     def _launch_by(self, host: HostModel) -> None:
         self.host, self._works = host, {}
@@ -87,15 +89,20 @@ class TableStepCost:
         self._launches, self._largest = (host.launch(0, 0, 0), host.launch(np.inf, 0, 0)), host.largest
         self._launch_sequence, self._launch_prompt = host.launch_sequence_s, host.launch_prompt_s
 
-    def _draw(self, host: HostModel, factors: Mapping[str, float]) -> None:
+    def _draw(self, host: HostModel, factors: Mapping[str, float], of_prompts: Mapping[str, float]) -> None:
         self._launch_by(host)
         self.factors = factors
         dense, logits, decodes = (summed(part, factors) for part in self._parts)
-        self._dense = _columns(np.interp(self._padded, self._sizes, row) for row in dense)
+        self._dense = self._prompt_dense = self._padded_columns(dense)
+        if of_prompts != factors:
+            self._prompt_dense = self._padded_columns(summed(self._parts[0], of_prompts))
         self._logits = _columns(np.append(0.0, row) for row in logits)
         self._decodes = np.insert(decodes, 0, 0.0, axis=1)
-        self._prompts = PromptCost(self._times.prompts, factors)
+        self._prompts = PromptCost(self._times.prompts, of_prompts)
         self._attention, self._lists = {}, {}
+
+    def _padded_columns(self, dense: Floats) -> Columns:
+        return _columns(np.interp(self._padded, self._sizes, row) for row in dense)
 
     def under(self, host: HostModel) -> TableStepCost:
         """The same operators with another host of the same captured sizes; they are not priced again."""
@@ -108,8 +115,11 @@ class TableStepCost:
         """Operators and host under one draw of their errors."""
         other, machine = copy(self), self.model.machine
         ops = {op.name: (op.kind, priced_dtype(op)) for op in self.model.graph.ops}
-        factors = {name: float(machine.factors(name, *of)[draw]) for name, of in ops.items()}
-        other._draw(self.host.drawn(draw), factors)
+        factors, of_prompts = (
+            {name: float(machine.factors(name, *of, prompts=prompts)[draw]) for name, of in ops.items()}
+            for prompts in (False, True)
+        )
+        other._draw(self.host.drawn(draw), factors, of_prompts)
         other._clock_factor, other._joule_factor = (
             float(drawn[draw]) for drawn in (machine.clock_factors, machine.joule_factors)
         )
@@ -163,7 +173,7 @@ class TableStepCost:
         sequences = decodes + len(chunks)
         seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
         tokens = decodes + new
-        dense_s, dense_clocked, dense_j = self._dense
+        dense_s, dense_clocked, dense_j = self._prompt_dense
         logits_s, logits_clocked, logits_j = self._logits
         seconds += dense_s[tokens] + logits_s[sequences] + self._gaps[sequences]
         clocked += dense_clocked[tokens] + logits_clocked[sequences]

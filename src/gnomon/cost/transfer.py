@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile import HALF, SYSTEM_SPREAD, Family, Profile
+from gnomon.cost.profile import HALF, PROMPT_SPREAD, SYSTEM_SPREAD, Family, Profile
 from gnomon.graph.dtypes import GEMM_FORMATS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Provenance
@@ -120,7 +120,8 @@ def transferred_profile(chip: Chip, donor: Chip, profile: Profile) -> Profile:
     """A profile without families of its own."""
     power = transferred_power(chip, donor, profile.power)
     source = f"transferred from {profile.source}"
-    return replace(profile, source=source, families={}, power=power, transferred=True, system_spread=SYSTEM_SPREAD)
+    wide = replace(profile, system_spread=SYSTEM_SPREAD, prompt_spread=PROMPT_SPREAD)
+    return replace(wide, source=source, families={}, power=power, transferred=True)
 
 
 def transferred_power(chip: Chip, other: Chip, power: Mapping[str, float]) -> dict[str, float]:

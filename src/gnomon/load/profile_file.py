@@ -36,6 +36,7 @@ def profile_from_dict(data: Mapping[str, Any], where: str, whose: str = "") -> P
             families={f"{key}{end}": _family(key, it, source) for key, it in _mapping(data, "families").items()},
             power=_power(_mapping(data, "power")),
             system_spread=_number(data.get("system_spread", 0.0), "system_spread", 0.0, WIDEST),
+            prompt_spread=_number(data.get("prompt_spread", 0.0), "prompt_spread", 0.0, WIDEST),
         )
         if not profile.families:
             raise ValueError(f"it holds none of {', '.join(MODELS)}")

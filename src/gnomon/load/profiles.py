@@ -12,7 +12,7 @@ from gnomon import catalog
 from gnomon.cost.card import CARD_SPREAD, CardFactors
 from gnomon.cost.efficiencies import CARD
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import HALF, Family, Profile
+from gnomon.cost.profile import HALF, SYSTEM_SPREAD, Family, Profile
 from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
 from gnomon.engines.vllm.kernels import MARLIN, experts_kernel, runs
 from gnomon.engines.vllm.platforms import NONE, capability
@@ -76,7 +76,12 @@ class Profiles:
         wanted = [files[each] for each in dict.fromkeys(("", framework)) if each in files]
         read = [self._read(path, name) for path in wanted or list(files.values())[:1]]
         families = {key: family for one in read for key, family in one.families.items()}
-        return replace(read[0], families=families) if read else None
+        if not read:
+            return None
+        first = read[0]
+        if framework and first.prompt_spread:  # what served deployments say of a chip says nothing of trainers
+            first = replace(first, system_spread=SYSTEM_SPREAD, prompt_spread=0.0)
+        return replace(first, families=families)
 
     def _read(self, path: Path, chip: str) -> Profile:
         profile, framework = _read(path, path.parent == self.own)
