@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import comb
+from math import exp, lgamma, log, log1p
 from typing import Any
 
 from gnomon.accuracy.deployment_rows import OLD
@@ -20,7 +20,12 @@ POOLED = "all"
 
 def binomial_p(inside: int, rows: int, share: float = SHARE) -> float:
     """Chance of a count at least as unlikely as `inside` of `rows`, where each is inside with probability `share`."""
-    chances = [comb(rows, k) * share**k * (1 - share) ** (rows - k) for k in range(rows + 1)]
+    whole = lgamma(rows + 1)
+    logs = (
+        whole - lgamma(k + 1) - lgamma(rows - k + 1) + k * log(share) + (rows - k) * log1p(-share)
+        for k in range(rows + 1)
+    )
+    chances = [exp(each) for each in logs]
     seen = chances[inside] * (1 + 1e-9)
     return min(sum(chance for chance in chances if chance <= seen), 1.0)
 

@@ -21,6 +21,9 @@ from gnomon.techniques import applied, asked, search_space
 AUTO = "auto"
 Progress = Callable[[int], None]
 
+EQUAL = 5e-5
+"""Steps whose times differ by less, relative to the faster, are called equal: less is printed as 0.00%."""
+
 
 def plan_asked(
     question: PlanTrainingQuestion, bound: TrainingBinding, progress: Progress | None = None
@@ -105,8 +108,9 @@ def _report(search: Search, found: Quickest) -> TrainingPlanReport:
 def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
     if found.second is None or found.second_value is None:
         return {}
+    more = found.second_value / found.value - 1
     return {
         "label": label(search.grid, found.second, search.techniques),
         "step_time_s": found.second_value,
-        "why": f"{found.second_value / found.value - 1:.2%} slower",
+        "why": "equal in time" if more < EQUAL else f"{more:.2%} slower",
     }
