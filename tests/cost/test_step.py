@@ -11,7 +11,6 @@ import pytest
 from tests.cost.steps import CASES, deployed, model_of, plain_s
 
 import gnomon
-from gnomon.cost.clock import LIMIT
 from gnomon.cost.draws import normals
 from gnomon.cost.host import HostModel
 from gnomon.cost.step import StepModel
@@ -86,7 +85,7 @@ def test_one_host_launches_what_is_added() -> None:
     assert both.flops == pytest.approx(2 * model.graph.flops(steps).sum())
 
 
-def test_joules_are_those_of_time_and_work_below_a_limit_whose_clock_is_unknown() -> None:
+def test_joules_are_those_of_time_and_work_below_the_limit() -> None:
     model, steps = model_of(PLAIN), Batch.decode(8, 500)
     price, power, chip = model.price(steps), model.machine.profile.power, model.machine.chip
     free = power["active_w"] * price.time_s.value
@@ -94,10 +93,9 @@ def test_joules_are_those_of_time_and_work_below_a_limit_whose_clock_is_unknown(
         run = model.host.steps(steps).padded if is_padded(op) else steps
         free += float(model.machine.op_power(op, run, model.machine.op_seconds(op, run)).joules.sum())
     assert power["active_w"] * price.time_s.value < free
-    assert price.joules.value == pytest.approx(free, rel=1e-12)
-    unknown = replace(model.machine.profile, power={name: watts for name, watts in power.items() if name != LIMIT})
-    least = replace(model.machine.pool, chip=replace(chip, tdp_w=1.0))
-    cool = replace(model, machine=replace(model.machine, pool=least, profile=unknown)).price(steps)
+    assert price.joules.value == pytest.approx(min(free, chip.tdp_w * price.time_s.value), rel=1e-12)
+    least = replace(chip, tdp_w=1.0)
+    cool = replace(model, machine=replace(model.machine, pool=replace(model.machine.pool, chip=least))).price(steps)
     assert cool.joules.value == pytest.approx(cool.time_s.value, rel=1e-12)
 
 

@@ -86,7 +86,7 @@ def accuracy(
     found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
     given = {"chip": chip, "framework": framework, "family": family, "dtype": dtype}
     kept = narrowed(found, Wanted(**given))
-    kept |= {"coverage": coverage(kept)}
+    kept |= {"coverage": rounded(coverage(kept))}
     names = {one.name for one in fields(Accuracy)}
     return Accuracy(
         narrowed_to={name: word for name, word in given.items() if word is not None},

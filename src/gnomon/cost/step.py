@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -118,16 +117,14 @@ class StepPrice:
 
     @property
     def joules(self) -> Estimate:
-        """Energy of one rank that is busy all the time: at full clock it may draw more than its limit for a moment; a
-        chip whose clock under the limit is not known never does."""
+        """Energy of one rank that is busy all the time; the board never draws more than its limit."""
         if self.dynamic_j is None:
             return self.time_s.map(lambda seconds: self.machine.joules(seconds, self.flops, self.bytes))
         governor = self.machine.governor
         time, dynamic_j = self.time_s, self.dynamic_j * governor.energy_share(self.clock_slowdown)
-        most_w = inf if governor.acts else self.machine.chip.tdp_w
-        value = min(governor.active_w * time.value + dynamic_j, most_w * time.value)
-        drawn_j = dynamic_j * self.machine.joule_factors
-        draws = np.minimum(governor.active_w * time.draws + drawn_j, most_w * time.draws)
+        limit_w, drawn_j = self.machine.chip.tdp_w, dynamic_j * self.machine.joule_factors
+        value = min(governor.active_w * time.value + dynamic_j, limit_w * time.value)
+        draws = np.minimum(governor.active_w * time.draws + drawn_j, limit_w * time.draws)
         return Estimate(value, draws, time.provenance, time.source)
 
     def at(self, slowdown: float) -> StepPrice:

@@ -29,17 +29,9 @@ OWN = ("", LIBRARIES, "torch")
 """Kernels that every chip can be priced with; those of other frameworks need a profile of them."""
 
 
-def _parts(label: str) -> tuple[str, str]:
-    """Name and version of `name@version`; no version where there is no @."""
-    name, at, version = label.partition("@")
-    if at and not version:
-        raise InputError(f"'{label}' names no version after @", where="--engine", hint=f"Give one, or only {name}.")
-    return name, version
-
-
 def engine(label: str) -> Engine:
     """The serving engine of `name` or `name@version`; a version that is not known is refused."""
-    name, version = _parts(label)
+    name, _, version = label.partition("@")
     _check_name(name, SERVING, TRAINING, "serve")
     from gnomon.engines.vllm.engine import Vllm
 
@@ -48,7 +40,7 @@ def engine(label: str) -> Engine:
 
 def training_engine(label: str) -> TrainingEngine:
     """The training engine of `name` or `name@version`."""
-    name, version = _parts(label)
+    name, _, version = label.partition("@")
     _check_name(name, TRAINING, SERVING, "train")
     given = {"version": version} if version else {}
     if name == "torch":
