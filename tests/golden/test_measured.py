@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -95,7 +96,8 @@ def test_bands_under_load_hold_what_was_measured() -> None:
     outside, widths = [], []
     for model in MODELS:
         plan = measured(model).plan
-        engine, deployment = deploy(load_model(model), parse_pool("H200"), engine=plan.engine)
+        called = replace(plan.engine, settings={**plan.engine.settings, "front_end": "in_process"})
+        engine, deployment = deploy(load_model(model), parse_pool("H200"), engine=called)
         for load in measured(model).loads:
             run = simulate(load.requests, engine.step_cost(deployment), engine.limits(deployment))
             found = bands(engine, deployment, run)
