@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +85,68 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Prefixes:
+    """What token sequences of requests have in common, as a tree: a node is a beginning that several of them share.
+
+    Two requests have the same tokens up to the end of the deepest node that both are below, and no further.
+    """
+
+    node: Ints
+    """Of each request: the deepest node of its tokens, prompt and output; -1 where it shares nothing."""
+    parent: Ints
+    """Of each node: the node it continues, which stands before it; -1 where it begins a sequence."""
+    end: Ints
+    """Of each node: its tokens, with those of all nodes above it."""
+
+    def take(self, at: Ints) -> Prefixes:
+        """Of the requests at these places; the tree stays."""
+        return Prefixes(self.node[at], self.parent, self.end)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Requests:
     """A stream of requests in order of arrival. Times in seconds from the start, lengths in tokens."""
 
     arrival_s: Floats
-    input_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
+    input_tokens: Ints
+    output_tokens: Ints
     name: str = "requests"
+    prefixes: Prefixes | None = None
+    """What prompts have in common, where they do."""
+    adapter: Ints | None = None
+    """The LoRA adapter of each request; -1 for none."""
+    priority: Ints | None = None
+    """Lower ones first."""
+    follows: Ints | None = None
+    """The request before it in its session, which it waits for; -1 where there is none. Such a request arrives
+    `think_s` after its client has the whole answer to that one, and its own arrival time is ignored."""
+    think_s: Floats | None = None
 
     def __len__(self) -> int:
         return int(self.arrival_s.size)
 
+    def take(self, at: Ints) -> Requests:
+        """The requests at these places, in that order. Sessions must be taken in full, or not at all."""
+        follows = self.follows
+        if follows is not None:
+            place = np.full(len(self) + 1, -1, np.int64)
+            place[at] = np.arange(at.size)
+            follows = place[follows[at]]
+        return Requests(
+            arrival_s=self.arrival_s[at],
+            input_tokens=self.input_tokens[at],
+            output_tokens=self.output_tokens[at],
+            name=self.name,
+            prefixes=None if self.prefixes is None else self.prefixes.take(at),
+            adapter=None if self.adapter is None else self.adapter[at],
+            priority=None if self.priority is None else self.priority[at],
+            follows=follows,
+            think_s=None if self.think_s is None else self.think_s[at],
+        )
+
     def first(self, count: int) -> Requests:
         """The first of them."""
-        return Requests(self.arrival_s[:count], self.input_tokens[:count], self.output_tokens[:count], self.name)
+        return self.take(np.arange(min(count, len(self))))
 
     @property
     def longest(self) -> int:
@@ -115,8 +164,8 @@ class RequestTrace:
     """What the file of a trace says: the lengths of its requests, and when they arrive where it has that."""
 
     arrival_s: Floats | None
-    input_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
+    input_tokens: Ints
+    output_tokens: Ints
     name: str
     file: str
     line_of: Callable[[int], int]
