@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from tests.sim.costs import Cliffs, Dyadic, Smooth
 
 from gnomon.sim.serving import Recorder, simulate
+from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Prefixes, Requests
 
 pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
 from tests.oracles import vllm_loop
@@ -67,6 +69,7 @@ def compare(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> in
     for ours in (walked, jumped):
         np.testing.assert_allclose(ours.first_token_s, client.first_s, rtol=1e-9)
         np.testing.assert_allclose(ours.finish_s, client.finish_s, rtol=1e-9)
+        assert ours.cached_tokens.tolist() == client.cached.tolist()
         assert ours.preemptions == sum(len(s.preempted) for s in theirs)
     for mine, other in zip(recorder.steps, theirs, strict=True):
         assert mine.chunks == other.chunks
@@ -105,5 +108,40 @@ def test_same_decisions_on_random_engines(model: Path, seed: int) -> None:
         max_context=1024,
         lookahead=seed % 2,
         idle_start_s=float(rng.choice([0.0, 2.0**-8])),
+    )
+    compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)
+
+
+def sharing(seed: int, count: int, gap_s: float, prompt: int, output: int) -> Requests:
+    """Prompts below a random tree of beginnings; some are no longer than what they share."""
+    rng = np.random.default_rng(seed)
+    plain = requests(seed, count, gap_s, prompt, output)
+    parent = np.array([int(rng.integers(-1, max(at, 1))) if at else -1 for at in range(8)])
+    end = np.zeros(8, np.int64)
+    for at, above in enumerate(parent):
+        end[at] = (end[above] if above >= 0 else 0) + rng.integers(1, prompt)
+    node = rng.integers(-1, 8, count)
+    own = np.where(rng.random(count) < 0.3, 0, plain.input_tokens)
+    inputs = np.maximum(np.where(node < 0, 0, end[node]) + own, 1)
+    return replace(plain, input_tokens=inputs, prefixes=Prefixes(node, parent, end))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_same_decisions_with_prefix_caching(model: Path, seed: int) -> None:
+    """Blocks are found, evicted and computed side by side as vLLM's own cache manager does it."""
+    rng = np.random.default_rng(500 + seed)
+    prompt, output = int(rng.choice([20, 100, 300])), int(rng.choice([1, 6, 80]))
+    load = sharing(seed, int(rng.integers(10, 90)), float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
+    block = int(rng.choice([8, 16, 32]))
+    least = int(np.max(-(-(load.input_tokens + load.output_tokens - 1) // block)))
+    places = int(rng.choice([1, 3, 10, 40]))
+    limits = ServingLimits(
+        kv_blocks=least + int(rng.choice([0, 3, 20, 100, 1000])),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=places + int(rng.choice([0, 20, 150, 1000])),
+        max_context=8192,
+        lookahead=seed % 2,
+        cache=HashedBlocks,
     )
     compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)

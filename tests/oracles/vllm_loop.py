@@ -32,6 +32,8 @@ from vllm.config import (  # noqa: E402
     VllmConfig,
 )
 from vllm.sampling_params import SamplingParams  # noqa: E402
+from vllm.utils.hashing import sha256  # noqa: E402
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType  # noqa: E402
@@ -43,6 +45,7 @@ from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 
 from gnomon.cost.step import StepCost  # noqa: E402
 from gnomon.sim.serving import StepRecord  # noqa: E402
+from gnomon.sim.serving.caches.hashed import HashedBlocks  # noqa: E402
 from gnomon.spec.serving import ServingLimits  # noqa: E402
 from gnomon.spec.workload import Requests  # noqa: E402
 
@@ -75,7 +78,9 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             seed=0,
             max_model_len=limits.max_context,
         ),
-        cache_config=CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=False),
+        cache_config=CacheConfig(
+            block_size=limits.block_tokens, enable_prefix_caching=limits.cache is HashedBlocks
+        ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=limits.max_sequences,
             max_num_batched_tokens=limits.max_step_tokens,
@@ -106,15 +111,31 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
     )
 
 
-def make_request(index: int, prompt: int, output: int) -> Request:
+def make_request(index: int, prompt: list[int], output: int, block: int) -> Request:
     sampling = SamplingParams(max_tokens=output, min_tokens=output, ignore_eos=True, temperature=0.0)
     return Request(
         request_id=str(index),
-        prompt_token_ids=[7] * prompt,
+        prompt_token_ids=prompt,
         sampling_params=sampling,
         pooling_params=None,
         arrival_time=float(index),
+        block_hasher=get_request_block_hasher(block, sha256),
     )
+
+
+def tokens_of(requests: Requests, index: int) -> list[int]:
+    """The tokens of a request, prompt and output: those of a node are its own, and so are a request's beyond them."""
+    total = int(requests.input_tokens[index] + requests.output_tokens[index])
+    parts: list[list[int]] = []
+    if requests.prefixes is not None:
+        node = int(requests.prefixes.node[index])
+        while node >= 0:
+            above = int(requests.prefixes.parent[node])
+            start = int(requests.prefixes.end[above]) if above >= 0 else 0
+            parts.insert(0, [1000 + node] * (int(requests.prefixes.end[node]) - start))
+            node = above
+    shared = [token for part in parts for token in part][:total]
+    return shared + [100_000 + index] * (total - len(shared))
 
 
 class Clock:
@@ -135,8 +156,11 @@ class Clock:
 class Batch:
     """What one call of the scheduler decided; also the future of its outputs."""
 
-    def __init__(self, output: Any, scheduler: Scheduler, goals: dict[str, int], clock: Clock) -> None:
-        self.output, self.clock = output, clock
+    def __init__(self, output: Any, scheduler: Scheduler, goals: dict[str, int], clock: Clock, tokens: Any) -> None:
+        self.output, self.clock, self.sequences = output, clock, tokens
+        self.requests = scheduler.requests
+        resumed = set(output.scheduled_cached_reqs.resumed_req_ids)
+        running = set(output.scheduled_cached_reqs.req_ids) - resumed
         self.tokens: dict[str, int] = dict(output.num_scheduled_tokens)
         self.makes: set[str] = set()
         self.chunks: list[tuple[int, int]] = []
@@ -145,7 +169,7 @@ class Batch:
         for name, tokens in self.tokens.items():
             request = scheduler.requests[name]
             cached = request.num_computed_tokens - tokens
-            if cached == 0:
+            if name not in running:
                 goals[name] = request.num_tokens
             if request.num_computed_tokens >= goals[name]:
                 self.makes.add(name)
@@ -169,8 +193,13 @@ class Batch:
         return ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[7] if name in self.makes else [] for name in names],
+            sampled_token_ids=[[self.next_token(name)] if name in self.makes else [] for name in names],
         )
+
+    def next_token(self, name: str) -> int:
+        """The token that a sequence has next; one that has gone since does not matter."""
+        known = self.requests[name].num_tokens if name in self.requests else 0
+        return int(self.sequences[int(name)][known])
 
     def record(self) -> StepRecord:
         return StepRecord(
@@ -192,10 +221,11 @@ class Device:
         self.scheduler, self.cost, self.idle_start_s, self.clock = scheduler, cost, idle_start_s, clock
         self.end_s = -np.inf
         self.goals: dict[str, int] = {}
+        self.sequences: list[list[int]] = []
         self.steps: list[StepRecord] = []
 
     def execute_model(self, output: Any, non_block: bool) -> Batch:
-        batch = self.last = Batch(output, self.scheduler, self.goals, self.clock)
+        batch = self.last = Batch(output, self.scheduler, self.goals, self.clock, self.sequences)
         if batch.tokens:
             batch.start_s = max(self.clock.now, self.end_s)
             idle = self.idle_start_s if self.clock.now > self.end_s else 0.0
@@ -213,11 +243,12 @@ class Device:
 class Arrivals:
     """Stands in for the input queue: waiting on it moves the clock to the next arrival."""
 
-    def __init__(self, requests: Requests, ingress_s: float, clock: Clock) -> None:
+    def __init__(self, requests: Requests, ingress_s: float, clock: Clock, block: int) -> None:
         self.clock = clock
         visible = (requests.arrival_s + ingress_s).tolist()
-        lengths = zip(requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
-        made = (make_request(i, *pair) for i, pair in enumerate(lengths))
+        self.tokens = [tokens_of(requests, index) for index in range(len(requests))]
+        lengths = zip(self.tokens, requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
+        made = (make_request(i, all_[:inputs], outputs, block) for i, (all_, inputs, outputs) in enumerate(lengths))
         self.coming = deque(zip(visible, made, strict=True))
 
     def empty(self) -> bool:
@@ -237,12 +268,14 @@ class Client:
     def __init__(self, count: int, egress_s: float, clock: Clock) -> None:
         self.clock, self.egress_s = clock, egress_s
         self.first_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
-        self.tokens = np.zeros(count, int)
+        self.tokens, self.cached = np.zeros(count, int), np.zeros(count, int)
 
     def put_nowait(self, item: tuple[int, EngineCoreOutputs]) -> None:
         for output in item[1].outputs:
             index = int(output.request_id)
             self.tokens[index] += len(output.new_token_ids)
+            if output.prefill_stats is not None:
+                self.cached[index] = output.prefill_stats.num_local_cached_tokens
             if np.isnan(self.first_s[index]):
                 self.first_s[index] = self.clock.now + self.egress_s
             if output.finished:
@@ -257,7 +290,10 @@ class Engine(engine_core.EngineCoreProc):
         self.scheduler = make_scheduler(model, limits)
         self.vllm_config = self.scheduler.vllm_config
         self.model_executor = self.device = Device(self.scheduler, cost, limits.idle_start_s, self.clock)
-        self.input_queue = self.arrivals = Arrivals(requests, limits.ingress_s, self.clock)
+        self.input_queue = self.arrivals = Arrivals(
+            requests, limits.ingress_s, self.clock, limits.block_tokens
+        )
+        self.device.sequences = self.arrivals.tokens
         self.output_queue = self.client = Client(len(requests), limits.egress_s, self.clock)
         self.aborts_queue: Queue[Any] = Queue()
         self.batch_queue_size = 1 + limits.lookahead
@@ -280,6 +316,7 @@ class Engine(engine_core.EngineCoreProc):
 
 def run(model: Path, requests: Requests, cost: StepCost, limits: ServingLimits) -> tuple[list[StepRecord], Client]:
     """Serve the requests with vLLM's loop; its steps, and what the client saw."""
+    init_none_hash(sha256)
     engine = Engine(model, requests, cost, limits)
     with patch.object(engine_core, "time", engine.clock), suppress(SystemExit):
         engine.run_busy_loop()

@@ -15,8 +15,9 @@ from tests.sim.plain import Plain
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import Recorder, ServingRun, simulate
+from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Prefixes, Requests
 
 Case = tuple[Requests, StepCost, ServingLimits]
 GRID_S = 2.0**-7
@@ -33,6 +34,7 @@ def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun
         np.testing.assert_allclose(run.first_token_s, plain.first_s, rtol=1e-9)
         np.testing.assert_allclose(run.finish_s, plain.finish_s, rtol=1e-9)
         np.testing.assert_allclose(run.scheduled_s, plain.scheduled_s, rtol=1e-9)
+        assert run.cached_tokens.tolist() == [req.cached for req in plain.all]
         assert run.preemptions == plain.preemptions
         assert run.steps == sum(bool(step.work) for step in plain.steps)
         assert run.peak_kv_blocks == plain.peak_blocks
@@ -78,6 +80,35 @@ def cases(draw: st.DrawFn) -> Case:
     return Requests(np.cumsum(gaps) * scale * GRID_S, prompt, output), cost, limits
 
 
+@st.composite
+def sharing_cases(draw: st.DrawFn) -> Case:
+    """The same over a cache that keeps what prompts share: a random tree, under which prompts of any length stand."""
+    load, cost, limits = draw(cases())
+    nodes = draw(st.integers(1, 6))
+    parent = [draw(st.integers(-1, at - 1)) for at in range(nodes)]
+    end: list[int] = []
+    for above in parent:
+        end.append((end[above] if above >= 0 else 0) + draw(st.integers(1, 40)))
+    node = [draw(st.integers(-1, nodes - 1)) for _ in range(len(load))]
+    # What an output has in common with others is only known once it is made: here, prompts share and outputs do not.
+    node = [_inside(at, parent, end, int(tokens)) for at, tokens in zip(node, load.input_tokens, strict=True)]
+    prefixes = Prefixes(np.array(node), np.array(parent), np.array(end))
+    return replace(load, prefixes=prefixes), cost, replace(limits, cache=HashedBlocks)
+
+
+def _inside(node: int, parent: list[int], end: list[int], tokens: int) -> int:
+    """The deepest node above one whose tokens a prompt of so many has."""
+    while node >= 0 and end[node] > tokens:
+        node = parent[node]
+    return node
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sharing_cases())
+def test_sharing_equals_walking_block_by_block(case: Case) -> None:
+    compare(*case)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_jumping_equals_walking(case: Case) -> None:
@@ -111,6 +142,29 @@ def test_random_loads(name: str, lookahead: int, cost: StepCost) -> None:
     limits = ServingLimits(**base | changes | front, lookahead=lookahead, ingress_s=0.004, idle_start_s=0.003)
     run = compare(load, cost, limits)
     assert (run.preemptions > 0) == ("blocks" in name)
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("name", LOADS)
+def test_random_loads_that_share(name: str, lookahead: int) -> None:
+    """Groups of prompts over a common one, as long as a prompt or shorter; blocks are evicted in most of these."""
+    gap_s, prompt, output, changes = LOADS[name]
+    rng = np.random.default_rng(len(name))
+    count, groups = 150, 6
+    longest = rng.integers(1, prompt + 1, groups)
+    group = rng.integers(-1, groups, count)
+    inputs = np.where(group < 0, 0, longest[group]) + rng.integers(0, prompt + 1, count)
+    prefixes = Prefixes(group, np.full(groups, -1), longest)
+    load = Requests(
+        np.cumsum(rng.exponential(1, count) * gap_s), np.maximum(inputs, 1), rng.integers(1, output + 1, count),
+        prefixes=prefixes,
+    )  # fmt: skip
+    base = {"kv_blocks": 200, "max_sequences": 32, "max_step_tokens": 512, "max_context": 2048}
+    least = int(-(-load.longest // 16))
+    blocks = max(changes.get("kv_blocks", 300 if prompt < 500 else 700), least)
+    limits = ServingLimits(**base | changes | {"kv_blocks": blocks}, lookahead=lookahead, cache=HashedBlocks)
+    run = compare(load, Cliffs(), limits)
+    assert 0.02 < run.cache_hit_rate < 0.95
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 2e-3])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gnomon.cost.step import StepCost
+from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -22,6 +23,72 @@ MOST_SHARE = 0.5
 BURST = 512
 OUTPUT_WAIT = 0.5
 CLOCK_STEP = 0.01
+
+
+@dataclass(eq=False)
+class Block:
+    """One block of the cache."""
+
+    hash: tuple[int, ...] | None = None
+    holders: int = 0
+
+
+class PlainPool:
+    """All blocks, one by one: a queue of those that nobody holds, and a map from the hash of a block to the blocks that
+    have it. Without sharing no block ever gets a hash."""
+
+    def __init__(self, requests: Requests, limits: ServingLimits) -> None:
+        self.size, self.shares = limits.block_tokens, limits.cache is HashedBlocks
+        self.queue = [Block() for _ in range(limits.kv_blocks)]
+        self.known: dict[tuple[int, ...], list[Block]] = {}
+        self.prefixes = requests.prefixes
+
+    def hash_of(self, index: int, place: int) -> tuple[int, ...]:
+        """Of the block at a place: who has these tokens, and where they are. Tokens of different nodes differ."""
+        owner, end = -2 - index, (place + 1) * self.size
+        if self.prefixes is not None:
+            node = int(self.prefixes.node[index])
+            while node >= 0 and end <= self.prefixes.end[node]:
+                owner, node = node, int(self.prefixes.parent[node])
+        return owner, place
+
+    def found(self, req: Req) -> list[Block]:
+        blocks: list[Block] = []
+        while self.shares and (len(blocks) + 1) * self.size < req.goal:
+            same = self.known.get(self.hash_of(req.index, len(blocks)))
+            if not same:
+                break
+            blocks.append(same[0])
+        return blocks
+
+    def hold(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            if not block.holders:
+                self.queue.remove(block)
+            block.holders += 1
+
+    def new(self, count: int) -> list[Block]:
+        taken, self.queue = self.queue[:count], self.queue[count:]
+        for block in taken:
+            if block.hash is not None:
+                self.known[block.hash].remove(block)
+            block.hash, block.holders = None, 1
+        return taken
+
+    def name(self, req: Req, tokens: int) -> None:
+        """Give the full blocks of the first tokens their hash."""
+        while self.shares and req.hashed < tokens // self.size:
+            block = req.blocks[req.hashed]
+            block.hash = self.hash_of(req.index, req.hashed)
+            self.known.setdefault(block.hash, []).append(block)
+            req.hashed += 1
+
+    def give_back(self, req: Req) -> None:
+        for block in req.blocks:
+            block.holders -= 1
+        left = [block for block in reversed(req.blocks) if not block.holders]
+        self.queue = [b for b in left if b.hash is None] + self.queue + [b for b in left if b.hash is not None]
+        req.blocks, req.hashed = [], 0
 
 
 @dataclass(eq=False)
@@ -36,7 +103,11 @@ class Req:
     """Tokens that scheduled steps will make and that have not come back."""
     goal: int = 0
     """Tokens to compute before this stay in the batch makes its first token."""
-    blocks: int = 0
+    blocks: list[Block] = field(default_factory=list)
+    hashed: int = 0
+    """Blocks of it that have a hash."""
+    cached: int | None = None
+    """Tokens found in the cache when it came in, the last time before its first token."""
     waiting: bool = True
     taken_in_s: float = np.inf
     """When the front end is through with it."""
@@ -126,7 +197,7 @@ class Plain:
         self.arriving = deque(self.all)
         self.waiting: deque[Req] = deque()
         self.running: list[Req] = []
-        self.free = limits.kv_blocks
+        self.pool = PlainPool(requests, limits)
         self.unreported = False
         self.now = 0.0
         self.device_end = -np.inf
@@ -206,15 +277,22 @@ class Plain:
         while self.waiting and budget > 0 and not step.preempted and len(self.running) < self.limits.max_sequences:
             req = self.waiting[0]
             req.goal = req.prompt + req.made
-            if self.cdiv(req.goal) > self.free:
+            found = self.pool.found(req)
+            unheld = sum(not block.holders for block in found)
+            if self.cdiv(req.goal) - len(found) + unheld > len(self.pool.queue):
                 break
-            tokens = min(req.goal, budget)
-            self.allocate(req, tokens)
+            self.pool.hold(found)
+            req.blocks, req.hashed = found, len(found)
+            req.computed = len(found) * self.limits.block_tokens
+            if not req.made:
+                req.cached = req.computed
+            tokens = min(req.goal - req.computed, budget)
+            assert self.allocate(req, req.computed + tokens)
             self.waiting.popleft().waiting = False
             self.running.append(req)
             self.put(step, req, tokens)
             budget -= tokens
-        self.peak_blocks = max(self.peak_blocks, self.limits.kv_blocks - self.free)
+        self.peak_blocks = max(self.peak_blocks, self.limits.kv_blocks - len(self.pool.queue))
         return step
 
     def put(self, step: Step, req: Req, tokens: int) -> None:
@@ -228,16 +306,17 @@ class Plain:
         return (tokens + self.limits.block_tokens - 1) // self.limits.block_tokens
 
     def allocate(self, req: Req, tokens: int) -> bool:
-        new = self.cdiv(tokens) - req.blocks
-        if new > self.free:
+        new = self.cdiv(tokens) - len(req.blocks)
+        if new > len(self.pool.queue):
             return False
-        self.free -= new
-        req.blocks += new
+        req.blocks = req.blocks + self.pool.new(new)
+        # Only tokens that are known have a hash: the prompt, and what has come back.
+        self.pool.name(req, min(tokens, req.prompt + req.made))
         return True
 
     def preempt(self, req: Req) -> None:
-        self.free += req.blocks
-        req.blocks = req.computed = 0
+        self.pool.give_back(req)
+        req.computed = 0
         req.waiting = True
         self.waiting.appendleft(req)
         self.preemptions += 1
@@ -288,13 +367,14 @@ class Plain:
                 continue
             req.in_flight -= 1
             req.made += 1
+            if not req.waiting:
+                self.pool.name(req, req.computed - req.in_flight)
             if req.made == 1:
                 self.first_s[req.index] = self.left_s
             if req.made == req.output:
                 self.finish_s[req.index] = self.left_s
                 self.unreported = True
-                self.free += req.blocks
-                req.blocks = 0
+                self.pool.give_back(req)
                 (self.waiting if req.waiting else self.running).remove(req)
 
 

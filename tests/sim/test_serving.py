@@ -9,7 +9,10 @@ import pytest
 from tests.sim.costs import Cliffs, Flat, Smooth
 
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.sim.serving import POLICIES, Curves, Recorder, ServingRun, simulate
+from gnomon.sim.serving import Curves, Recorder, ServingRun, simulate
+from gnomon.sim.serving.caches.counted import CountedBlocks
+from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Batch, Requests
 
@@ -162,21 +165,17 @@ def test_what_only_just_fits_is_served() -> None:
     assert run.peak_kv_blocks == 4
 
 
-def test_unknown_policy() -> None:
-    with pytest.raises(UnknownNameError, match="chunked"):
-        simulate(stream((0, 1, 1)), Flat(), limits(), policy="chunky")
-
-
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("cache", [CountedBlocks, HashedBlocks])
+@pytest.mark.parametrize("policy", [ChunkedPolicy])
 @pytest.mark.parametrize("lookahead", [0, 1])
-def test_contract_of_policies(policy: str, lookahead: int) -> None:
+def test_contract_of_policies(policy: Any, cache: Any, lookahead: int) -> None:
     """Deterministic, complete, in causal order, and blind to being watched."""
     rng = np.random.default_rng(7)
     load = Requests(np.sort(rng.uniform(0, 3, 150)), rng.integers(1, 150, 150), rng.integers(1, 50, 150))
-    allowed = limits(lookahead=lookahead, kv_blocks=80)
+    allowed = limits(lookahead=lookahead, kv_blocks=80, policy=policy, cache=cache)
 
     def go(**more: Any) -> ServingRun:
-        return simulate(load, Cliffs(), allowed, policy=policy, **more)
+        return simulate(load, Cliffs(), allowed, **more)
 
     run, again, watched = go(), go(), go(record=Recorder())
     assert (run.finish_s == again.finish_s).all()

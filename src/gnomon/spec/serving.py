@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +33,11 @@ class ServingLimits:
     """Work of the front end on an output token."""
     egress_sequence_s: float = 0.0
     """Added to `egress_s` for each sequence whose token leaves in the same step."""
+    empty_call_s: float = 1e-3
+    """After a call of the scheduler that found nothing to run while requests are open; vLLM's loop sleeps for 1 ms
+    (EngineCoreProc._process_engine_step)."""
+    policy: Callable[..., Any] | None = None
+    """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
+    cache: Callable[..., Any] | None = None
+    """What makes the KV cache (`gnomon.sim.serving.caches.base.CacheModel`); blocks that are only counted where there
+    is none."""

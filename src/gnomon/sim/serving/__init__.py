@@ -7,18 +7,16 @@ run.statistics("ttft")["p90"]
 from __future__ import annotations
 
 from gnomon.cost.step import StepCost
-from gnomon.errors import unknown_name
 from gnomon.sim.serving.base import Policy, Progress, Recorder, StepRecord
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.chunked import chunked
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun, StepTotals
 from gnomon.sim.serving.saturation import saturation_rps
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 __all__ = [
-    "POLICIES",
     "Curves",
     "Policy",
     "Recorder",
@@ -29,15 +27,12 @@ __all__ = [
     "simulate",
 ]
 
-POLICIES: dict[str, Policy] = {"chunked": chunked}
-
 
 def simulate(
     requests: Requests,
     cost: StepCost,
     limits: ServingLimits,
     *,
-    policy: str = "chunked",
     record: Recorder | None = None,
     progress: Progress | None = None,
     curves: Curves | None = None,
@@ -49,7 +44,7 @@ def simulate(
     `progress` is called periodically with the number of finished requests. `curves` caches decode
     curves for further runs on the same cost.
     """
-    if policy not in POLICIES:
-        raise unknown_name("serving policy", policy, POLICIES)
     check(requests, limits)
-    return POLICIES[policy](requests, cost, limits, record=record, progress=progress, curves=curves)
+    station = Station(requests, cost, limits, record, progress, curves)
+    station.run()
+    return station.result(requests)

@@ -1,16 +1,20 @@
-"""The contract of a serving policy: its inputs and its result."""
+"""The contract of a serving policy: the queue it takes requests from, and what it decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
-from gnomon.cost.step import StepCost
-from gnomon.sim.serving.curve import Curves
-from gnomon.sim.serving.run import ServingRun
-from gnomon.spec.serving import ServingLimits
+from gnomon.sim.serving.caches.base import CacheModel
+from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.workload import Requests
+
+NO_REQUEST = -1
+CALL, ONCE, UNTIL_ARRIVAL, UNTIL_END = range(4)
+"""How often a policy decides one token for each decode and nothing else, before it must be called again: not at all;
+one time; until a request arrives, one of the decodes ends or blocks run out; the same whatever arrives."""
 
 Progress = Callable[[int], None]
 """Called periodically with the number of requests that have finished so far."""
@@ -47,20 +51,95 @@ class Recorder:
         self.steps.append(step)
 
 
+class Queue:
+    """The requests of one replica that have never run, in order of arrival."""
+
+    __slots__ = ("head", "scheduled_s", "visible_s")
+
+    def __init__(self) -> None:
+        self.head = 0
+        """The first that has never run."""
+        self.visible_s: list[float] = []
+        """When the scheduler can see each request; at last, when it could see one that is not known yet."""
+        self.scheduled_s = array("d")
+        """When each first ran."""
+
+
+class Decision(NamedTuple):
+    """What one call of a scheduler decided, as long as what changes."""
+
+    decodes: int
+    """Sequences that get one more token each: all that decode, or none."""
+    context: int
+    """Their cached tokens together."""
+    chunks: list[tuple[int, int]]
+    """Prompt pieces: new tokens, tokens cached before them."""
+    prompts: list[int]
+    """The requests that these are of."""
+    preempted: list[int]
+    tokens: int
+    """All tokens of the step."""
+
+
 class Policy(Protocol):
-    """Decides what each step of one replica runs.
+    """Decides what each step of one replica runs: it turns queue and cache into decisions, and owns no time.
 
     A policy is deterministic, makes exactly `output_tokens` tokens for each request, and may count
-    on requests and limits that `check` has passed.
+    on requests and limits that `check` has passed. `gnomon.sim.serving.batch.BatchState` has all of it but `horizon`
+    and `decide` for schedulers whose decodes move together.
     """
 
-    def __call__(
-        self,
-        requests: Requests,
-        cost: StepCost,
-        limits: ServingLimits,
-        *,
-        record: Recorder | None = None,
-        progress: Progress | None = None,
-        curves: Curves | None = None,
-    ) -> ServingRun: ...
+    cache: CacheModel
+    in_flight: bool
+    """Set by the loop: a step is in flight whose outputs are not known yet."""
+    preemptions: int
+    count: int
+    """Requests that hold a place."""
+    decoding: dict[int, tuple[int, int]]
+    leaving: dict[int, int]
+    """Tokens of the requests that only wait for their last token."""
+    resumed: list[int]
+    """Preempted requests."""
+    cached: dict[int, int]
+    """Tokens that a request found in the cache when it last came in before its first token, where it did."""
+
+    @property
+    def context(self) -> int:
+        """Cached tokens of all decodes together."""
+
+    @property
+    def peak_blocks(self) -> int: ...
+
+    def horizon(self, queue: Queue, now: float) -> int:
+        """How often the next decision is one token for each decode and nothing else: CALL, ONCE, UNTIL_ARRIVAL or
+        UNTIL_END. Such decisions are not asked for: the loop makes them by `advance`."""
+
+    def to_next_end(self) -> tuple[int, int]:
+        """Decode steps until one of them finishes a request, and as many of them as find blocks."""
+
+    def advance(self, steps: int) -> None:
+        """Make so many decisions of one token for each decode."""
+
+    def retire(self) -> dict[int, int]:
+        """Take the decodes that made their last token out of the decodes; their tokens."""
+
+    def decide(self, queue: Queue, now: float) -> Decision:
+        """One call of the scheduler."""
+
+    def apply(self, decision: Decision) -> tuple[list[int], dict[int, int], int]:
+        """The decision runs: the requests whose first token it makes, those (with their tokens) whose last, and how
+        many tokens leave."""
+
+    def release(self) -> None:
+        """The last tokens of the leaving have come: free their places and blocks."""
+
+    def ordered(self) -> Iterator[int]:
+        """The decodes in the order of the batch."""
+
+    def totals(self) -> StepTotals: ...
+
+    def add(self, prompt: int, output: int, node: int = -1) -> int:
+        """One more request that may come in; its index."""
+
+    def forked(self, requests: Requests | None) -> Self:
+        """A copy, to go on by itself with requests of which the first are those known so far."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.chunked import ChunkedReplica
 from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
 from gnomon.sim.serving.run import ServingRun
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -30,7 +30,7 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
     return loop.result(replace(requests, arrival_s=np.array(loop.arrivals)))
 
 
-class _Loop(ChunkedReplica):
+class _Loop(Station):
     """The engine's loop, whose completions are the next arrivals."""
 
     __slots__ = ("_outputs", "_released", "_sent", "_taken_in", "arrivals")
@@ -41,7 +41,7 @@ class _Loop(ChunkedReplica):
         super().__init__(replace(requests, arrival_s=np.array(self.arrivals)), cost, limits, None, None)
         self._released = 0
         self._outputs = requests.output_tokens.tolist()
-        self._visible[:] = [inf] * len(self._visible)
+        self._queue.visible_s[:] = [inf] * len(self._queue.visible_s)
         self._front = FrontEnd(limits)
         self._taken_in = self._front.forked()
         """The front end before it took in those requests that were sent last."""
@@ -67,7 +67,7 @@ class _Loop(ChunkedReplica):
         if self._limits.request_s:
             while before and self.arrivals[before] >= left:
                 before -= 1
-            left += OUTPUT_WAIT * max(self._visible[before] - self._limits.ingress_s - left, 0.0)
+            left += OUTPUT_WAIT * max(self._queue.visible_s[before] - self._limits.ingress_s - left, 0.0)
         for _ in ended:
             if self._released < len(self.arrivals):
                 self._send(1, left)
@@ -75,5 +75,5 @@ class _Loop(ChunkedReplica):
     def _send(self, count: int, arrival_s: float) -> None:
         for request in range(self._released, self._released + count):
             self.arrivals[request] = arrival_s
-            self._visible[request] = self._front.visible_s(arrival_s, self._outputs[request])
+            self._queue.visible_s[request] = self._front.visible_s(arrival_s, self._outputs[request])
         self._released += count

@@ -8,9 +8,9 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.chunked import ChunkedReplica
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -21,7 +21,7 @@ class HeldRun:
     others follow."""
 
     run: ServingRun
-    replica: ChunkedReplica
+    replica: Station
 
     def begins(self, requests: Requests) -> bool:
         """Whether the requests are those of the run, or begin with them."""
@@ -40,7 +40,7 @@ def simulate_on(
     where it is one of the first of them."""
     if held is None or not held.begins(requests):
         check(requests, limits)
-        replica = ChunkedReplica(requests, cost, limits, None, None, curves)
+        replica = Station(requests, cost, limits, None, None, curves)
     elif len(held.run.requests) == len(requests):
         return held
     else:

@@ -9,9 +9,9 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.chunked import ChunkedReplica
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -38,7 +38,7 @@ def simulate_pool(
     check(requests, limits)
     nothing = Requests(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), requests.name)
     shared: Curves = {} if curves is None else curves
-    engines = [ChunkedReplica(nothing, cost, limits, None, None, shared) for _ in range(replicas)]
+    engines = [Station(nothing, cost, limits, None, None, shared) for _ in range(replicas)]
     sent: list[list[int]] = [[] for _ in engines]
     ends: list[list[tuple[float, int]]] = [[] for _ in engines]
     unfinished = [0] * replicas
@@ -58,7 +58,7 @@ def simulate_pool(
     return [engine.result(_some(requests, each)) for engine, each in zip(engines, sent, strict=True) if each]
 
 
-def _through(engine: ChunkedReplica, ends: list[tuple[float, int]], now: float) -> int:
+def _through(engine: Station, ends: list[tuple[float, int]], now: float) -> int:
     """How many more requests have got their last token by now; the others' times stay in the heap `ends`."""
     if engine.ended:
         for request in engine.ended:

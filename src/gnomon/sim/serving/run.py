@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnomon.errors import unknown_name
-from gnomon.spec.workload import QUANTILES, Floats, Requests
+from gnomon.spec.workload import QUANTILES, Floats, Ints, Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class ServingRun:
     finish_s: Floats
     scheduled_s: Floats
     """When the scheduler first gave the request tokens; its step may start a little later."""
+    cached_tokens: Ints
+    """Prompt tokens that each request found in the cache before its first token."""
     preemptions: int
     steps: int
     busy_s: float
@@ -75,6 +77,11 @@ class ServingRun:
     @property
     def queue_s(self) -> Floats:
         return self.scheduled_s - self.requests.arrival_s
+
+    @property
+    def cache_hit_rate(self) -> float:
+        """Of all prompt tokens, those that were found in the cache."""
+        return float(self.cached_tokens.sum() / self.requests.input_tokens.sum())
 
     @property
     def output_tokens_per_s(self) -> float:

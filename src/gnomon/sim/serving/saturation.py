@@ -8,7 +8,7 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.chunked import ChunkedReplica
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -31,7 +31,7 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) ->
     outputs[:held] = np.maximum(1, outputs[:held] * random.random(outputs[:held].size)).astype(np.int64)
     waiting = Requests(np.zeros(count), requests.input_tokens[at], outputs, requests.name)
     check(waiting, limits)
-    replica = ChunkedReplica(waiting, cost, limits, None, None)
+    replica = Station(waiting, cost, limits, None, None)
     replica.run()
     # As they leave the scheduler: that all arrived together delays outputs in the front end, and the last ones least.
     ends = np.sort([replica.finish_s(request) for request in range(count)])

@@ -1,9 +1,4 @@
-"""Chunked mixed batches, first come first served: the scheduler of vLLM V1 (checked against 0.24.0).
-
-Each call of the scheduler gives every decode one token, then the prompt it has begun, then waiting
-prompts, until the step's tokens, the sequences or the cache blocks run out. A request that cannot get
-a block takes the last of the batch out; that one starts again from its prompt and what it had made,
-before all others that wait.
+"""One replica: the engine's loop around its scheduler. The loop owns time; the policy decides, the cache holds.
 
 With `lookahead` 1 two steps are in flight: a step is scheduled when the step before the running one
 ends. A request whose last token is in flight is not scheduled again but keeps its place and its blocks
@@ -25,38 +20,27 @@ from math import inf
 import numpy as np
 
 from gnomon.cost.step import StepCost
-from gnomon.sim.serving.base import Progress, Recorder, StepRecord
-from gnomon.sim.serving.batch import NO_REQUEST, BatchState
+from gnomon.sim.serving.base import ONCE, UNTIL_ARRIVAL, Decision, Policy, Progress, Queue, Recorder, StepRecord
+from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
 from gnomon.sim.serving.frontend import FrontEnd
+from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-EMPTY_SCHEDULE_S = 1e-3
-"""vLLM's engine loop sleeps this long after a call that scheduled nothing while requests are open
-(EngineCoreProc._process_engine_step)."""
-
 PROGRESS_EVERY = 1000
 
 
-def chunked(
-    requests: Requests,
-    cost: StepCost,
-    limits: ServingLimits,
-    *,
-    record: Recorder | None = None,
-    progress: Progress | None = None,
-    curves: Curves | None = None,
-) -> ServingRun:
-    """Run the policy; see `gnomon.sim.serving.base.Policy`."""
-    replica = ChunkedReplica(requests, cost, limits, record, progress, curves)
-    replica.run()
-    return replica.result(requests)
+def policy_of(requests: Requests, limits: ServingLimits) -> Policy:
+    """The engine's scheduler over its cache, empty."""
+    cache = (limits.cache or CountedBlocks)(requests, limits)
+    made: Policy = (limits.policy or ChunkedPolicy)(requests, limits, cache)
+    return made
 
 
-class ChunkedReplica:
+class Station:
     """The engine's loop: when the scheduler is called, what it decides, when the step ends.
 
     Requests may be known from the start, or `add`ed in order of arrival as a router sends them, with `run(until)` in
@@ -64,9 +48,9 @@ class ChunkedReplica:
     """
 
     __slots__ = (
-        "_batch", "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first",
-        "_fresh_first", "_fresh_last", "_front", "_head", "_in_flight", "_limits", "_now", "_peak_sequences",
-        "_peak_tokens", "_progress", "_record", "_scheduled", "_visible", "ended",
+        "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
+        "_fresh_last", "_front", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens", "_policy",
+        "_progress", "_queue", "_record", "ended",
     )  # fmt: skip
 
     def __init__(
@@ -80,13 +64,10 @@ class ChunkedReplica:
     ) -> None:
         self._cost, self._limits = cost, limits
         self._record, self._progress = record, progress
-        self._batch = BatchState(*_lengths(requests), limits)
+        self._policy = policy_of(requests, limits)
         self._front = FrontEnd(limits)
-        self._visible: list[float] = []
-        """When the scheduler can see each request; at last, when it could see one that is not known yet."""
+        self._queue = Queue()
         self._take_in(requests)
-        self._head = 0
-        """The first request that has never run."""
         self._now = -inf
         """When the scheduler is called next."""
         self._end = -inf
@@ -103,37 +84,42 @@ class ChunkedReplica:
         self._busy_s = 0.0
         self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
-        self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
+        self._first, self._finish = array("d", blank), array("d", blank)
         self.ended: list[int] | None = None
         """A list here gets each request whose last token is scheduled; its reader may empty it."""
 
-    def add(self, arrival_s: float, prompt: int, output: int) -> int:
+    def add(self, arrival_s: float, prompt: int, output: int, node: int = -1) -> int:
         """One more request, which arrives no earlier than the others; its index."""
-        index = self._batch.add(prompt, output)
-        self._visible.insert(index, self._front.visible_s(arrival_s, output))
-        for times in (self._first, self._finish, self._scheduled):
+        index = self._policy.add(prompt, output, node)
+        self._queue.visible_s.insert(index, self._front.visible_s(arrival_s, output))
+        for times in (self._first, self._finish, self._queue.scheduled_s):
             times.append(0.0)
         return index
 
     def _take_in(self, requests: Requests) -> None:
         """The front end's work on the requests that it has not seen."""
-        visible, seen = self._visible, len(self._visible)
+        visible = self._queue.visible_s
+        seen = len(visible)
         rest = zip(requests.arrival_s[seen:].tolist(), requests.output_tokens[seen:].tolist(), strict=True)
         visible += [self._front.visible_s(arrival_s, outputs) for arrival_s, outputs in rest]
         visible.append(inf)
+        self._queue.scheduled_s.extend([0.0] * (len(requests) - seen))
 
-    def forked(self, requests: Requests | None = None) -> ChunkedReplica:
+    def forked(self, requests: Requests | None = None) -> Station:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
         or, without any, to be forked again."""
         other = copy(self)
         other._clock = copy(self._clock)
-        other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
+        other._policy = self._policy.forked(requests)
         other._front = self._front.forked()
-        other._visible = self._visible[: len(self._first)]
+        other._queue = copy(self._queue)
+        count = len(self._first)
+        other._queue.visible_s = self._queue.visible_s[:count]
+        other._queue.scheduled_s = self._queue.scheduled_s[:]
         if requests:
             other._take_in(requests)
-        more = array("d", bytes(8 * (len(requests) - len(self._first)) if requests else 0))
-        other._first, other._finish, other._scheduled = self._first + more, self._finish + more, self._scheduled + more
+        more = array("d", bytes(8 * (len(requests) - count) if requests else 0))
+        other._first, other._finish = self._first + more, self._finish + more
         return other
 
     def finish_s(self, request: int) -> float:
@@ -142,31 +128,28 @@ class ChunkedReplica:
 
     def run(self, until: float = inf) -> None:
         """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
-        batch, visible, lookahead = self._batch, self._visible, self._limits.lookahead
-        resumed = batch.resumed
+        policy, queue, lookahead = self._policy, self._queue, self._limits.lookahead
+        resumed, visible = policy.resumed, queue.visible_s
         visible[-1] = horizon = until + self._limits.request_s + self._limits.ingress_s
         while (now := self._now) < horizon:
-            waiting = resumed[-1] if resumed else self._head if visible[self._head] <= now else NO_REQUEST
-            if waiting == NO_REQUEST and not batch.count:
-                if visible[self._head] == horizon:
+            if not (policy.count or resumed) and visible[queue.head] > now:
+                if visible[queue.head] == horizon:
                     break
-                self._now = visible[self._head]
+                self._now = visible[queue.head]
                 continue
-            if (
-                batch.partial == NO_REQUEST
-                and batch.decoding
-                and (self._in_flight or (now == self._end and not lookahead))
-                and batch.only_decodes(waiting)
-            ):
-                self._decode(waiting != NO_REQUEST)
+            if (self._in_flight or (now == self._end and not lookahead)) and (often := policy.horizon(queue, now)):
+                self._decode(often)
             else:
                 self._step()
         if self._progress:
             self._progress(self._finished)
 
     def result(self, requests: Requests) -> ServingRun:
-        batch, totals = self._batch, self._batch.totals()
-        visible_s = np.array(self._visible[:-1])
+        policy, totals = self._policy, self._policy.totals()
+        visible_s = np.array(self._queue.visible_s[:-1])
+        cached = np.zeros(len(requests), np.int64)
+        if policy.cached:
+            cached[list(policy.cached)] = list(policy.cached.values())
         first_s, finish_s = (
             self._front.through(np.array(times), requests.arrival_s, visible_s) for times in (self._first, self._finish)
         )
@@ -174,11 +157,12 @@ class ChunkedReplica:
             requests=requests,
             first_token_s=first_s,
             finish_s=finish_s,
-            scheduled_s=np.array(self._scheduled),
-            preemptions=batch.preemptions,
+            scheduled_s=np.array(self._queue.scheduled_s),
+            cached_tokens=cached,
+            preemptions=policy.preemptions,
             steps=totals.steps,
             busy_s=self._busy_s,
-            peak_kv_blocks=batch.peak_blocks,
+            peak_kv_blocks=policy.peak_blocks,
             peak_sequences=self._peak_sequences,
             peak_step_tokens=self._peak_tokens,
             totals=totals,
@@ -192,20 +176,20 @@ class ChunkedReplica:
             curve = self._curves[decodes] = DecodeCurve(self._cost.decode_curve(decodes), decodes)
         return curve
 
-    def _decode(self, queued: bool) -> None:
-        """Steps of the same decodes, until one of them ends, blocks run out or a new request can come in.
+    def _decode(self, often: int) -> None:
+        """Steps of the same decodes, as `often` as the policy repeats them, until one ends or blocks run out.
 
         Step i (from 0) is decided when step i - 1 ends, or step i - 2 with lookahead. Those who wait
         already cannot come in before somebody leaves, for blocks only become fewer.
         """
-        batch, look, clock, start = self._batch, self._limits.lookahead, self._clock, self._end
-        decodes, context = len(batch.decoding), batch.context
+        policy, look, clock, start = self._policy, self._limits.lookahead, self._clock, self._end
+        decodes, context = len(policy.decoding), policy.context
         curve = clock.curve(start, decodes, context) if clock is not None else self._curve(decodes)
-        to_end, steps = batch.to_next_end()
-        if self._record is not None or (queued and batch.leaving):
+        to_end, steps = policy.to_next_end()
+        if often == ONCE or self._record is not None:
             steps = 1
-        elif steps > 1 and not queued and (batch.leaving or batch.count < self._limits.max_sequences):
-            wait = self._visible[self._head] - start
+        elif often == UNTIL_ARRIVAL and steps > 1:
+            wait = self._queue.visible_s[self._queue.head] - start
             steps = look + curve.steps_until(context, wait, steps - look)
         if clock is not None and clock.until < inf and steps > 1:
             steps = curve.steps_until(context, clock.until - start, steps)
@@ -215,43 +199,35 @@ class ChunkedReplica:
             clock.decoded(curve, end, context, steps, seconds)
         self._busy_s += seconds
         if self._record is not None:
-            self._note(start, end, [], [], [])
-        batch.advance(steps)
+            self._note(start, end, Decision(decodes, context, [], [], [], decodes))
+        policy.advance(steps)
         self._front.leave(end, decodes)
         ended: dict[int, int] = {}
         self._fresh_first, self._fresh_last = (), ()
         if steps == to_end:
-            ended = batch.retire()
+            ended = policy.retire()
             self._fresh_last = list(ended)
             self._end_requests(ended)
         if look:
             self._now, self._cold = start + before_s, False
         else:
-            batch.leaving, ended = ended, {}
+            policy.leaving, ended = ended, {}
             self._now = end
-        if batch.leaving:
-            batch.release()
+        if policy.leaving:
+            policy.release()
         if ended:
-            batch.leaving = ended
+            policy.leaving = ended
         self._end = end
 
     def _step(self) -> None:
         """One call of the scheduler, with prompts, or after a pause, or short of blocks."""
-        batch, cost, clock = self._batch, self._cost, self._clock
-        most, now, before = self._limits.max_step_tokens, self._now, self._end
-        piece, out = batch.claim(most)
-        decodes, context = len(batch.decoding), batch.context
-        chunks: list[tuple[int, int]] = []
-        prompts: list[int] = []
-        if piece:
-            chunks.append((piece, batch.partial_tokens))
-            prompts.append(batch.partial)
-            batch.partial_tokens += piece
-        left = most - decodes - piece
-        if not out:
-            left = self._admit(left, chunks, prompts)
+        policy, cost, clock = self._policy, self._cost, self._clock
+        now, before = self._now, self._end
+        policy.in_flight = self._in_flight
+        decision = policy.decide(self._queue, now)
+        decodes, context, chunks, _, _, tokens = decision
         if not (decodes or chunks):
-            self._idle(out)
+            self._idle(decision)
             return
         start = now if now > before else before
         launched = now
@@ -260,7 +236,7 @@ class ChunkedReplica:
                 seconds = cost.mixed(decodes, context, chunks)
             else:
                 seconds = clock.mixed(start, cost.mixed_work(decodes, context, chunks))
-            tokens, sequences = most - left, decodes + len(chunks)
+            sequences = decodes + len(chunks)
             launch = cost.launch(tokens, sequences, len(chunks))
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
@@ -280,54 +256,10 @@ class ChunkedReplica:
             end = launched
         self._busy_s += seconds
         if self._record is not None:
-            self._note(start, end, chunks, prompts, out)
-        ended = batch.tick()
+            self._note(start, end, decision)
+        firsts, ended, outputs = policy.apply(decision)
         if self._in_flight and launched > before:
             self._delay(launched)
-        self._end_prompts(prompts, ended, end, decodes)
-        self._retire(ended, end, launched)
-
-    def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
-        """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens
-        that are left."""
-        batch, places, visible, now = self._batch, self._limits.max_sequences, self._visible, self._now
-        resumed = batch.resumed
-        while budget > 0 and batch.count < places:
-            if resumed:
-                request = resumed[-1]
-            elif visible[self._head] <= now:
-                request = self._head
-            else:
-                break
-            tokens = batch.enter(request, budget)
-            if not tokens:
-                break
-            if resumed:
-                resumed.pop()
-            else:
-                self._head = request + 1
-                self._scheduled[request] = now
-            budget -= tokens
-            chunks.append((tokens, 0))
-            prompts.append(request)
-        return budget
-
-    def _end_prompts(self, prompts: list[int], ended: dict[int, int], end: float, decodes: int) -> None:
-        """Prompts that are through make their first token, and go on as decodes, or are `ended` as well."""
-        batch = self._batch
-        firsts: list[int] = []
-        outputs = decodes
-        for request in prompts:
-            if request == batch.partial:
-                if batch.partial_tokens < batch.goal(request):
-                    continue
-                batch.partial = NO_REQUEST
-            outputs += 1
-            is_first, blocks = batch.begin(request)
-            if is_first:
-                firsts.append(request)
-            if blocks:
-                ended[request] = blocks
         left = self._front.leave(end, outputs)
         for request in firsts:
             self._first[request] = left
@@ -335,6 +267,7 @@ class ChunkedReplica:
         if ended:
             self._fresh_last = list(ended)
             self._end_requests(ended)
+        self._retire(ended, end, launched)
 
     def _delay(self, until: float) -> None:
         """The host was still launching when the step in flight ended: its tokens leave only now."""
@@ -357,52 +290,45 @@ class ChunkedReplica:
 
     def _retire(self, ended: dict[int, int], end: float, launched: float) -> None:
         """Wait for the outputs the loop waits for after launching a step: the step before it with lookahead."""
-        batch = self._batch
+        policy = self._policy
         if not self._limits.lookahead:
-            batch.leaving = ended
-            batch.release()
+            policy.leaving = ended
+            policy.release()
             self._now = end
         elif self._in_flight:
-            if batch.leaving:
-                batch.release()
-            batch.leaving = ended
+            if policy.leaving:
+                policy.release()
+            policy.leaving = ended
             self._now = launched if launched > self._end else self._end
             self._cold = False
         else:
-            batch.leaving = ended
+            policy.leaving = ended
             self._in_flight = self._cold = True
             self._now = launched
         self._end = end
 
-    def _idle(self, out: list[int]) -> None:
-        """Nothing could be scheduled: the loop waits for the step in flight, then sleeps a moment."""
+    def _idle(self, decision: Decision) -> None:
+        """Nothing could be scheduled: the loop waits for the step in flight, then a moment."""
         assert self._in_flight, "a request alone in the batch always fits"
-        if self._record is not None and out:
-            self._note(self._now, self._now, [], [], out)
-        self._batch.release()
+        if self._record is not None and decision.preempted:
+            self._note(self._now, self._now, decision)
+        self._policy.release()
         self._in_flight = False
-        self._now = self._end + EMPTY_SCHEDULE_S
+        self._now = self._end + self._limits.empty_call_s
 
-    def _note(
-        self, start: float, end: float, chunks: list[tuple[int, int]], prompts: list[int], out: list[int]
-    ) -> None:
+    def _note(self, start: float, end: float, decision: Decision) -> None:
         assert self._record is not None
-        batch = self._batch
-        tokens = [(request, 1) for request in batch.ordered()]
-        tokens += [(request, new) for request, (new, _) in zip(prompts, chunks, strict=True)]
+        tokens = [(request, 1) for request in self._policy.ordered()] if decision.decodes else []
+        tokens += [(request, new) for request, (new, _) in zip(decision.prompts, decision.chunks, strict=True)]
         self._record.add(
             StepRecord(
                 scheduled_s=self._now,
                 start_s=start,
                 end_s=end,
-                decodes=len(batch.decoding),
-                decode_context=batch.context,
-                chunks=tuple(chunks),
+                decodes=decision.decodes,
+                decode_context=decision.context,
+                chunks=tuple(decision.chunks),
                 tokens=tuple(tokens),
-                preempted=tuple(out),
+                preempted=tuple(decision.preempted),
             )
         )
-
-
-def _lengths(requests: Requests) -> tuple[list[int], list[int]]:
-    return requests.input_tokens.tolist(), requests.output_tokens.tolist()
