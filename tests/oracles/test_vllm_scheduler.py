@@ -11,6 +11,7 @@ import pytest
 from tests.sim.costs import Cliffs, Dyadic, Smooth
 
 from gnomon.sim.serving import Recorder, simulate
+from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
@@ -79,11 +80,12 @@ def compare(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> in
     return walked.preemptions
 
 
+@pytest.mark.parametrize("cache", [CountedBlocks, HashedBlocks])
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("name", CASES)
-def test_same_decisions(model: Path, name: str, lookahead: int) -> None:
+def test_same_decisions(model: Path, name: str, lookahead: int, cache: Any) -> None:
     load, changes = CASES[name]
-    limits = ServingLimits(**{**BASE, **changes, "lookahead": lookahead})
+    limits = ServingLimits(**{**BASE, **changes, "lookahead": lookahead, "cache": cache})
     preemptions = compare(model, load, Cliffs(), limits)
     assert (preemptions > 0) == ("blocks" in name or "no room" in name)
 

@@ -78,9 +78,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             seed=0,
             max_model_len=limits.max_context,
         ),
-        cache_config=CacheConfig(
-            block_size=limits.block_tokens, enable_prefix_caching=limits.cache is HashedBlocks
-        ),
+        cache_config=CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=limits.cache is HashedBlocks),
         scheduler_config=SchedulerConfig(
             max_num_seqs=limits.max_sequences,
             max_num_batched_tokens=limits.max_step_tokens,
@@ -290,9 +288,7 @@ class Engine(engine_core.EngineCoreProc):
         self.scheduler = make_scheduler(model, limits)
         self.vllm_config = self.scheduler.vllm_config
         self.model_executor = self.device = Device(self.scheduler, cost, limits.idle_start_s, self.clock)
-        self.input_queue = self.arrivals = Arrivals(
-            requests, limits.ingress_s, self.clock, limits.block_tokens
-        )
+        self.input_queue = self.arrivals = Arrivals(requests, limits.ingress_s, self.clock, limits.block_tokens)
         self.device.sequences = self.arrivals.tokens
         self.output_queue = self.client = Client(len(requests), limits.egress_s, self.clock)
         self.aborts_queue: Queue[Any] = Queue()

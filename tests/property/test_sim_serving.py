@@ -15,6 +15,7 @@ from tests.sim.plain import Plain
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import Recorder, ServingRun, simulate
+from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
@@ -48,7 +49,7 @@ def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, cache: Any = CountedBlocks) -> Case:
     """Small engines and streams on a grid of times, where arrivals often meet the ends of steps."""
     longest = draw(st.sampled_from([3, 30, 100]))
     rows = draw(
@@ -67,6 +68,7 @@ def cases(draw: st.DrawFn) -> Case:
         max_sequences=places,
         max_step_tokens=places + draw(st.integers(0, 60)),
         max_context=200,
+        cache=cache,
         lookahead=draw(st.integers(0, 1)),
         ingress_s=draw(st.sampled_from([0.0, 0.25])),
         egress_s=draw(st.sampled_from([0.0, 0.5])),
@@ -83,7 +85,7 @@ def cases(draw: st.DrawFn) -> Case:
 @st.composite
 def sharing_cases(draw: st.DrawFn) -> Case:
     """The same over a cache that keeps what prompts share: a random tree, under which prompts of any length stand."""
-    load, cost, limits = draw(cases())
+    load, cost, limits = draw(cases(cache=HashedBlocks))
     nodes = draw(st.integers(1, 6))
     parent = [draw(st.integers(-1, at - 1)) for at in range(nodes)]
     end: list[int] = []
@@ -93,7 +95,7 @@ def sharing_cases(draw: st.DrawFn) -> Case:
     # What an output has in common with others is only known once it is made: here, prompts share and outputs do not.
     node = [_inside(at, parent, end, int(tokens)) for at, tokens in zip(node, load.input_tokens, strict=True)]
     prefixes = Prefixes(np.array(node), np.array(parent), np.array(end))
-    return replace(load, prefixes=prefixes), cost, replace(limits, cache=HashedBlocks)
+    return replace(load, prefixes=prefixes), cost, limits
 
 
 def _inside(node: int, parent: list[int], end: list[int], tokens: int) -> int:
@@ -104,7 +106,7 @@ def _inside(node: int, parent: list[int], end: list[int], tokens: int) -> int:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(sharing_cases())
+@given(st.one_of(sharing_cases(), cases(cache=HashedBlocks)))
 def test_sharing_equals_walking_block_by_block(case: Case) -> None:
     compare(*case)
 

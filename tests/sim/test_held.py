@@ -5,25 +5,29 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.property.test_sim_serving import Case, cases
+from tests.property.test_sim_serving import Case, cases, sharing_cases
 from tests.sim.costs import Flat
 
 from gnomon.sim.serving import ServingRun, simulate
+from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.held import HeldRun, simulate_on
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 
 def same(one: ServingRun, other: ServingRun) -> bool:
-    arrays = ("first_token_s", "finish_s", "scheduled_s")
+    arrays = ("first_token_s", "finish_s", "scheduled_s", "cached_tokens")
     counts = ("preemptions", "steps", "busy_s", "peak_kv_blocks", "peak_sequences", "peak_step_tokens", "totals")
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays) and all(
         getattr(one, name) == getattr(other, name) for name in counts
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases(), cuts=st.lists(st.floats(0, 1), min_size=1, max_size=3))
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    case=st.one_of(cases(), cases(cache=HashedBlocks), sharing_cases()),
+    cuts=st.lists(st.floats(0, 1), min_size=1, max_size=3),
+)
 def test_a_run_that_goes_on_is_the_run_from_the_start(case: Case, cuts: list[float]) -> None:
     """To the bit, and the shorter runs stay what they were."""
     load, cost, limits = case

@@ -98,6 +98,10 @@ class Prefixes:
     end: Ints
     """Of each node: its tokens, with those of all nodes above it."""
 
+    @property
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        return self.node, self.parent, self.end
+
     def take(self, at: Ints) -> Prefixes:
         """Of the requests at these places; the tree stays."""
         return Prefixes(self.node[at], self.parent, self.end)

@@ -20,6 +20,8 @@ from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
+from gnomon.sim.serving.caches.counted import CountedBlocks
+from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
@@ -97,6 +99,7 @@ class Vllm:
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],
             lookahead=1 if settings["async_scheduling"] else 0,
+            cache=HashedBlocks if settings["enable_prefix_caching"] else CountedBlocks,
             **overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec import Chip, LatentAttention, Model, NotModelled, Pool
+from gnomon.spec import AttentionMixer, Chip, LatentAttention, Model, NotModelled, Pool
 
 LARGE_MEMORY_BYTES = 70 * 1024**3
 """From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
@@ -104,8 +104,7 @@ OPTIONS = (
     ),
     Option(
         "enable_prefix_caching", bool, "reuse the KV blocks of equal prompt beginnings",
-        default=True,
-        unmodelled="requests carry no shared prefixes, so every prompt is computed in full",
+        idle="no prompts share a beginning here, and none is preempted and finds its own blocks again",
     ),
     Option(
         "max_cudagraph_capture_size", int, "tokens of the largest captured step",
@@ -137,6 +136,8 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["max_model_len"] is None:
         settings["max_model_len"] = model.max_context
+    if settings["enable_prefix_caching"] is None:
+        settings["enable_prefix_caching"] = caches_prefixes(model)
     if settings["block_size"] is None:
         settings["block_size"] = block_tokens(model, pool.chip)
     _fill_batch(settings, pool.chip)
@@ -152,6 +153,12 @@ def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[No
     still = {_named(name) for name in idle}
     why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in shown}
     return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
+
+
+def caches_prefixes(model: Model) -> bool:
+    """Whether vLLM caches prefixes unless told otherwise: not where layers keep a state beside or instead of keys and
+    values (`ModelConfig.is_prefix_caching_supported`)."""
+    return all(isinstance(block.mixer, AttentionMixer | LatentAttention) for block in model.blocks)
 
 
 def block_tokens(model: Model, chip: Chip) -> int:

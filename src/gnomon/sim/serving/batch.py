@@ -69,7 +69,7 @@ class BatchState:
         other._crossings, other._ends, other._stack = self._crossings[:], self._ends[:], self._stack[:]
         other._made, other.decoding = self._made.copy(), self.decoding.copy()
         other.leaving, other.resumed = self.leaving.copy(), self.resumed[:]
-        other.cached, other.cache = self.cached.copy(), self.cache.forked()
+        other.cached, other.cache = self.cached.copy(), self.cache.forked(requests)
         return other
 
     def add(self, prompt: int, output: int, node: int = -1) -> int:
@@ -281,11 +281,11 @@ class BatchState:
             request = self._stack.pop()
             if request in self.decoding:
                 goal, cached = self.goal(request), self._drop(request)
-                self.cache.leave(request, cached, cached - self.in_flight if cached > goal else cached)
+                self.cache.preempt(request, cached, cached - self.in_flight if cached > goal else cached)
                 self._made[request] = cached - self._prompt[request] + 1
                 self.resumed.append(request)
             elif request == self.partial:
-                self.cache.leave(request, self.partial_tokens, self.partial_tokens)
+                self.cache.preempt(request, self.partial_tokens, self.partial_tokens)
                 self.partial = NO_REQUEST
                 self.resumed.append(request)
             elif request in self.leaving:

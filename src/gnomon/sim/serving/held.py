@@ -30,7 +30,15 @@ class HeldRun:
             np.array_equal(known.arrival_s, requests.arrival_s[:count])
             and np.array_equal(known.input_tokens, requests.input_tokens[:count])
             and np.array_equal(known.output_tokens, requests.output_tokens[:count])
+            and _shares_alike(known, requests)
         )
+
+
+def _shares_alike(known: Requests, requests: Requests) -> bool:
+    if known.prefixes is None or requests.prefixes is None:
+        return known.prefixes is requests.prefixes
+    pairs = zip(known.prefixes.columns, requests.prefixes.columns, strict=True)
+    return all(np.array_equal(some, more[: some.size]) for some, more in pairs)
 
 
 def simulate_on(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gnomon.spec.workload import Requests
+
 NO_ROOM = -1
 
 
@@ -35,11 +37,14 @@ class CacheModel(Protocol):
     def leave(self, request: int, tokens: int, known: int) -> None:
         """A request that holds so many tokens gives its blocks back; others may find the first `known` of them."""
 
+    def preempt(self, request: int, tokens: int, known: int) -> None:
+        """The same of a request that comes in again."""
+
     def freed_by(self, request: int, tokens: int) -> int:
         """Blocks that are free once a request has left, at least, if nobody else leaves."""
 
     def add(self, node: int) -> None:
         """One more request that may come in, and the node of its prefix (`spec.workload.Prefixes`)."""
 
-    def forked(self) -> CacheModel:
-        """A copy as it stands now, to go on by itself."""
+    def forked(self, requests: Requests | None) -> CacheModel:
+        """A copy as it stands now, to go on by itself with requests of which the first are those known so far."""

@@ -36,11 +36,14 @@ class CountedBlocks:
     def leave(self, request: int, tokens: int, known: int) -> None:
         self.free += -(-tokens // self.block)
 
+    def preempt(self, request: int, tokens: int, known: int) -> None:
+        self.free += -(-tokens // self.block)
+
     def freed_by(self, request: int, tokens: int) -> int:
         return -(-tokens // self.block)
 
     def add(self, node: int) -> None:
         pass
 
-    def forked(self) -> CountedBlocks:
+    def forked(self, requests: Requests | None) -> CountedBlocks:
         return copy(self)

@@ -6,6 +6,7 @@ until they are needed: those without a hash go first, then those that were given
 sequence before the ones in front of it. Equal blocks that two requests computed side by side are both kept; the one
 that was there first is found.
 
+Where requests share nothing, only one that was preempted can find anything: until then blocks are only counted.
 Blocks are not walked one by one: a `Segment` is a run of consecutive blocks of one beginning that are held by the same
 requests, so what a request costs depends on how it shares, not on how long it is.
 """
@@ -53,16 +54,17 @@ class HashedBlocks:
     only by itself, after it was preempted.
     """
 
-    __slots__ = ("_blank", "_end", "_held", "_known", "_node", "_parent", "_queue", "_segments", "block", "free")
+    __slots__ = (
+        "_blank", "_end", "_held", "_known", "_node", "_parent", "_queue", "_segments", "_tracks", "block", "free",
+    )  # fmt: skip
 
     def __init__(self, requests: Requests, limits: ServingLimits) -> None:
         self.block = limits.block_tokens
         self.free = self._blank = limits.kv_blocks
-        """`_blank` of the free blocks have no hash."""
-        prefixes, count = requests.prefixes, len(requests)
-        self._node = array("q", [-1] * count if prefixes is None else prefixes.node.tolist())
-        self._parent = array("q", [] if prefixes is None else prefixes.parent.tolist())
-        self._end = array("q", [] if prefixes is None else prefixes.end.tolist())
+        """`_blank` of the free blocks have nothing in them that could be found."""
+        self._tracks = requests.prefixes is not None
+        """Whether anybody could find anything."""
+        self._node, self._parent, self._end = _tree(requests)
         self._segments: dict[int, list[Segment]] = {}
         """By key, in the order in which their blocks were first computed."""
         self._held: dict[int, list[tuple[Segment, int]]] = {}
@@ -76,11 +78,18 @@ class HashedBlocks:
         self._node.append(node)
 
     def need(self, request: int, goal: int) -> int:
+        if not self._tracks:
+            return -(-goal // self.block)
         found, _, unheld = self._find(request, (goal - 1) // self.block)
         return -(-goal // self.block) - found + unheld
 
     def enter(self, request: int, goal: int, budget: int) -> int:
         block = self.block
+        if not self._tracks:
+            if -(-goal // block) > self.free:
+                return NO_ROOM
+            self.free -= -(-(goal if goal < budget else budget) // block)
+            return 0
         found, pieces, unheld = self._find(request, (goal - 1) // block)
         if -(-goal // block) - found + unheld > self.free:
             return NO_ROOM
@@ -96,14 +105,16 @@ class HashedBlocks:
 
     def take(self, blocks: int) -> None:
         self.free -= blocks
+        if not self._tracks:
+            return
         self._blank -= blocks
         if self._blank < 0:
             self._evict(-self._blank)
             self._blank = 0
 
     def extend(self, request: int, tokens: int) -> None:
-        known, high = self._known[request], tokens // self.block
-        if high <= known:
+        known, high = self._known.get(request, ENDLESS), tokens // self.block
+        if high <= known:  # with ENDLESS: it came in before anything was tracked, and counts when it leaves
             return
         self._known[request] = high
         held = self._held[request]
@@ -121,7 +132,17 @@ class HashedBlocks:
                 self._segments.setdefault(key, []).append(segment)
                 held.append((segment, end))
 
+    def preempt(self, request: int, tokens: int, known: int) -> None:
+        if not self._tracks:
+            self._tracks, self._blank = True, self.free
+        self.leave(request, tokens, known)
+
     def leave(self, request: int, tokens: int, known: int) -> None:
+        if not self._tracks:
+            self.free += -(-tokens // self.block)
+            return
+        if request not in self._known:
+            self._known[request], self._held[request] = 0, []
         self.extend(request, known)
         blank = -(-tokens // self.block) - self._known.pop(request)
         self._blank += blank
@@ -139,14 +160,15 @@ class HashedBlocks:
 
     def freed_by(self, request: int, tokens: int) -> int:
         shared = 0
-        for segment, high in self._held[request]:
+        for segment, high in self._held.get(request, ()):
             shared += sum(piece.high - piece.low for piece in segment.pieces(high) if piece.holders > 1)
         return -(-tokens // self.block) - shared
 
-    def forked(self) -> HashedBlocks:
+    def forked(self, requests: Requests | None) -> HashedBlocks:
         other = object.__new__(HashedBlocks)
-        other.block, other.free, other._blank = self.block, self.free, self._blank
-        other._node, other._parent, other._end = self._node[:], self._parent, self._end
+        other.block, other.free, other._blank, other._tracks = self.block, self.free, self._blank, self._tracks
+        known = (self._node[:], self._parent, self._end)
+        other._node, other._parent, other._end = _tree(requests) if requests else known
         other._known = self._known.copy()
         twin = {id(each): Segment(each.key, each.low, each.high, each.holders) for each in self._all()}
         for each in self._all():
@@ -243,3 +265,11 @@ class HashedBlocks:
                 del self._segments[segment.key]
             else:
                 segments.remove(segment)
+
+
+def _tree(requests: Requests) -> tuple[array[int], array[int], array[int]]:
+    """Of each request its node, of each node the one above it and its end."""
+    prefixes = requests.prefixes
+    if prefixes is None:
+        return array("q", [-1]) * len(requests), array("q"), array("q")
+    return array("q", prefixes.node.tolist()), array("q", prefixes.parent.tolist()), array("q", prefixes.end.tolist())
