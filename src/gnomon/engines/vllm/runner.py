@@ -94,13 +94,8 @@ class VllmRunner:
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        arguments = AsyncEngineArgs(
-            model=self._folder.name,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            enable_prefix_caching=False,
-            **self._arguments,
-        )
+        given = {"enable_prefix_caching": False, **self._arguments}
+        arguments = AsyncEngineArgs(model=self._folder.name, load_format="dummy", skip_tokenizer_init=True, **given)
         return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.OPENAI_API_SERVER)
 
     @property
