@@ -190,8 +190,9 @@ class PlainClock:
 
 
 class Plain:
-    def __init__(self, requests: Requests, cost: StepCost, limits: ServingLimits) -> None:
-        self.cost, self.limits = cost, limits
+    def __init__(self, requests: Requests, cost: StepCost, limits: ServingLimits, loaded: bool = False) -> None:
+        """`loaded`: keys and values of all prompts were sent here, but for those of their last token."""
+        self.cost, self.limits, self.loaded = cost, limits, loaded
         columns = zip(requests.arrival_s, requests.input_tokens, requests.output_tokens, strict=True)
         self.all = [Req(i, float(a), int(p), int(o)) for i, (a, p, o) in enumerate(columns)]
         self.arriving = deque(self.all)
@@ -243,7 +244,8 @@ class Plain:
                 self.now += SLEEP_S
 
     def through(self) -> Plain:
-        """Outputs wait for requests that came before them."""
+        """Outputs wait for requests that came before them. `left_at` is when last tokens left the engine."""
+        self.left_at = self.finish_s.copy()
         for times in (self.first_s, self.finish_s) if self.limits.request_s else ():
             for i, left in enumerate(times):
                 earlier = [req.taken_in_s for req in self.all if req.arrival_s < left]
@@ -286,6 +288,10 @@ class Plain:
             req.computed = len(found) * self.limits.block_tokens
             if not req.made:
                 req.cached = req.computed
+            if self.loaded and not req.times:
+                assert self.allocate(req, req.goal - 1)
+                req.computed = req.goal - 1
+                req.times.append(self.now)
             tokens = min(req.goal - req.computed, budget)
             assert self.allocate(req, req.computed + tokens)
             self.waiting.popleft().waiting = False

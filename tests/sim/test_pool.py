@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,14 +12,33 @@ from hypothesis import strategies as st
 from tests.property.test_sim_serving import Case, cases
 from tests.sim.costs import Cliffs, Smooth
 
+from gnomon.cost.step import StepCost
 from gnomon.search.judge import backlog_grows
 from gnomon.sim.serving import ServingRun, saturation_rps, simulate
 from gnomon.sim.serving.closed import simulate_closed
-from gnomon.sim.serving.pool import least_requests, simulate_pool
+from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router, router
+from gnomon.sim.serving.routers.least import LeastRequestsRouter
+from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 LIMITS = ServingLimits(kv_blocks=4000, max_sequences=64, max_step_tokens=2048, max_context=8192, ingress_s=0.01)
+
+
+def simulate_pool(
+    requests: Requests, cost: StepCost, limits: ServingLimits, replicas: int, by: Router | None = None
+) -> list[ServingRun]:
+    """The runs of equal replicas behind a router, by default least-requests."""
+    model = ReplicaModel(cost=cost, limits=limits)
+    stage = Stage(replicas=(model,) * replicas, router=by or router("least-requests"))
+    return list(simulate_system(requests, (stage,)).stages[0])
+
+
+def told_loads(*unfinished: int) -> list[ReplicaLoad]:
+    loads = [ReplicaLoad() for _ in unfinished]
+    for load, count in zip(loads, unfinished, strict=True):
+        load.unfinished = count
+    return loads
 
 
 def poisson(rate: float, count: int, seed: int = 0, longest: int = 800) -> Requests:
@@ -32,9 +52,7 @@ def poisson(rate: float, count: int, seed: int = 0, longest: int = 800) -> Reque
 def test_together_each_replica_does_what_it_does_alone(case: Case, replicas: int) -> None:
     """A router that looks at nothing gives every replica its share, and that share alone gives the same times."""
     load, cost, limits = case
-    runs = simulate_pool(
-        load, cost, limits, replicas=replicas, router=lambda request, unfinished: request % len(unfinished)
-    )
+    runs = simulate_pool(load, cost, limits, replicas, router("round-robin"))
     assert sum(len(run.requests) for run in runs) == len(load)
     for at, run in enumerate(runs):
         np.testing.assert_array_equal(run.requests.arrival_s, load.arrival_s[at::replicas])
@@ -55,22 +73,25 @@ class NoLaunch(Smooth):
 def test_the_router_sees_who_is_unfinished(seed: int) -> None:
     """What it is told is what the times of the finished runs say."""
     load = poisson(40, 600, seed)
-    told: list[tuple[int, ...]] = []
+    told: list[list[int]] = []
 
-    def router(request: int, unfinished: object) -> int:
-        told.append(tuple(unfinished))  # type: ignore[arg-type]
-        return least_requests(request, told[-1])
+    class Watched(LeastRequestsRouter):
+        def choose(self, request: RoutedRequest, loads: Sequence[ReplicaLoad]) -> int:
+            told.append([each.unfinished for each in loads])
+            return super().choose(request, loads)
 
-    runs = simulate_pool(load, NoLaunch(), LIMITS, replicas=3, router=router)
+    runs = simulate_pool(load, NoLaunch(), LIMITS, 3, Watched())
     for request, arrival in enumerate(load.arrival_s):
         true = [int(((run.requests.arrival_s < arrival) & (run.finish_s > arrival)).sum()) for run in runs]
-        assert list(told[request]) == true
+        assert told[request] == true
 
 
 def test_least_requests_by_turns_among_equals() -> None:
-    assert [least_requests(request, [0, 0, 0]) for request in range(4)] == [0, 1, 2, 0]
-    assert least_requests(0, [2, 1, 1]) == 1
-    assert least_requests(2, [1, 1, 2]) == 0
+    asked = RoutedRequest(0, 10, [])
+    by_turns = LeastRequestsRouter()
+    assert [by_turns.choose(asked, told_loads(0, 0, 0)) for _ in range(4)] == [0, 1, 2, 0]
+    assert LeastRequestsRouter().choose(asked, told_loads(2, 1, 1)) == 1
+    assert LeastRequestsRouter().choose(asked, told_loads(1, 1, 2)) == 0
 
 
 def ttft_p99(runs: list[ServingRun]) -> float:
@@ -79,9 +100,8 @@ def ttft_p99(runs: list[ServingRun]) -> float:
 
 def test_a_router_that_looks_is_better_than_chance_under_load() -> None:
     load = poisson(26, 6000, longest=1600)
-    random = np.random.default_rng(5).integers(0, 4, len(load))
-    by_chance = simulate_pool(load, Smooth(), LIMITS, replicas=4, router=lambda request, _: int(random[request]))
-    assert ttft_p99(simulate_pool(load, Smooth(), LIMITS, replicas=4)) < 0.8 * ttft_p99(by_chance)
+    by_chance = simulate_pool(load, Smooth(), LIMITS, 4, router("random", 5))
+    assert ttft_p99(simulate_pool(load, Smooth(), LIMITS, 4)) < 0.8 * ttft_p99(by_chance)
 
 
 @pytest.mark.parametrize("cost", [Smooth(), Cliffs()])
@@ -115,7 +135,7 @@ def test_one_replica_of_a_pool_is_a_replica_by_itself() -> None:
     rng = np.random.default_rng(4)
     asked = Requests(np.cumsum(rng.exponential(0.01, 200)), rng.integers(1, 300, 200), rng.integers(1, 40, 200))
     limits = replace(FRONT, output_s=2e-4)
-    (run,) = simulate_pool(asked, Smooth(), limits, replicas=1)
+    (run,) = simulate_pool(asked, Smooth(), limits, 1)
     alone = simulate(asked, Smooth(), limits)
     np.testing.assert_allclose(run.first_token_s, alone.first_token_s, rtol=1e-12)
     np.testing.assert_allclose(run.finish_s, alone.finish_s, rtol=1e-12)

@@ -31,7 +31,8 @@ from gnomon.search.judge import (
 )
 from gnomon.sim.serving import Curves, ServingRun, simulate
 from gnomon.sim.serving.held import HeldRun, simulate_on
-from gnomon.sim.serving.pool import simulate_pool
+from gnomon.sim.serving.routers import router
+from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
 from gnomon.spec import Goal, ServingLimits
 from gnomon.spec.workload import METRICS, STATISTICS, Floats
 
@@ -222,8 +223,10 @@ class ServingEvaluator:
         together = self._arrivals.together(plan.replicas)
         if together == 1:
             return [simulate(share, cost, limits, curves=curves) for share in routed.shares]
-        pools = [simulate_pool(share, cost, limits, replicas=together, curves=curves) for share in routed.shares]
-        return [run for pool in pools for run in pool]
+        replicas = (ReplicaModel(cost=cost, limits=limits, curves=curves),) * together
+        stages = (Stage(replicas=replicas, router=router(self._arrivals.router)) for _ in routed.shares)
+        pools = (simulate_system(share, (stage,)) for share, stage in zip(routed.shares, stages, strict=True))
+        return [run for pool in pools for run in pool.stages[0]]
 
     def _score(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False

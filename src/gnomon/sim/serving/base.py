@@ -138,8 +138,9 @@ class Policy(Protocol):
 
     def totals(self) -> StepTotals: ...
 
-    def add(self, prompt: int, output: int, node: int = -1) -> int:
-        """One more request that may come in; its index."""
+    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+        """One more request that may come in, the node of its prefix, and whether its keys and values were sent here,
+        all but those of its last token; its index."""
 
     def forked(self, requests: Requests | None) -> Self:
         """A copy, to go on by itself with requests of which the first are those known so far."""

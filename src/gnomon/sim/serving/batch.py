@@ -28,7 +28,7 @@ class BatchState:
         "_base_sum", "_block", "_crossings", "_decode_context", "_decodes", "_ends", "_least_free", "_made",
         "_output", "_places", "_prefill_context", "_prefill_pairs", "_prefill_steps", "_prefill_tokens", "_prefills",
         "_prompt", "_stack", "_stack_limit", "_step_tokens", "_total", "cache", "cached", "clock", "count", "decoding",
-        "in_flight", "leaving", "partial", "partial_tokens", "preemptions", "resumed",
+        "in_flight", "leaving", "loaded", "partial", "partial_tokens", "preemptions", "resumed",
     )  # fmt: skip
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
@@ -57,6 +57,8 @@ class BatchState:
         """Preempted requests, the next to come back last; they go before all new ones."""
         self.in_flight = False
         """Whether a step is in flight whose outputs are not known yet; the loop says so."""
+        self.loaded: set[int] = set()
+        """Requests that wait and whose keys and values were sent here, all but those of their last token."""
         self.cached: dict[int, int] = {}
         """Tokens that a request found in the cache when it last came in before its first token, where it did."""
 
@@ -70,13 +72,16 @@ class BatchState:
         other._made, other.decoding = self._made.copy(), self.decoding.copy()
         other.leaving, other.resumed = self.leaving.copy(), self.resumed[:]
         other.cached, other.cache = self.cached.copy(), self.cache.forked(requests)
+        other.loaded = self.loaded.copy()
         return other
 
-    def add(self, prompt: int, output: int, node: int = -1) -> int:
+    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
         """One more request that may come in; its index."""
         self._prompt.append(prompt)
         self._output.append(output)
         self.cache.add(node)
+        if loaded:
+            self.loaded.add(len(self._prompt) - 1)
         return len(self._prompt) - 1
 
     @property
@@ -112,16 +117,20 @@ class BatchState:
         goal = self._prompt[request]
         if self._made:
             goal += self._made.get(request, 0)
-        found = self.cache.enter(request, goal, budget)
+        loaded = bool(self.loaded) and request in self.loaded
+        found = self.cache.enter(request, goal, goal if loaded else budget)
         if found == NO_ROOM:
             return 0, 0
+        if loaded:
+            self.loaded.discard(request)
+            found = goal - 1
         new = goal - found
         if new > budget:
             new = budget
             self.partial, self.partial_tokens = request, found + new
         self.count += 1
         self._stack.append(request)
-        if (found or self.cached) and request not in self._made:
+        if (found or self.cached) and request not in self._made and not loaded:
             self.cached[request] = found
         self._prefills += 1
         self._prefill_tokens += new

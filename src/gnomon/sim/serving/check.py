@@ -18,7 +18,8 @@ def check(requests: Requests, limits: ServingLimits) -> None:
     _check_shape(requests)
     arrival, prompt, output = requests.arrival_s, requests.input_tokens, requests.output_tokens
     _refuse(~np.isfinite(arrival), "its arrival time {} is not a number of seconds", arrival)
-    late = np.concatenate([[False], arrival[1:] < arrival[:-1]])
+    own = arrival if requests.follows is None else np.where(requests.follows < 0, arrival, -np.inf)
+    late = np.concatenate([[False], own[1:] < np.maximum.accumulate(own)[:-1]]) & np.isfinite(own)
     _refuse(late, "it arrives at {} s, before the request in front of it", arrival, "Sort the requests by arrival.")
     _refuse(prompt < 1, "its prompt has {} tokens", prompt, "A prompt has at least one token.")
     _refuse(output < 1, "it requests {} output tokens", output, "Request at least one token.")

@@ -3,17 +3,12 @@ finished."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
-
-import numpy as np
 
 from gnomon.cost.step import StepCost
-from gnomon.sim.serving.check import check
-from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
+from gnomon.sim.serving.routers import router
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.station import Station
+from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -24,56 +19,7 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
     The first ones arrive together, each other one at the moment a client has the last token of the one before it. The
     run's requests have the arrivals that came of it: `simulate` makes the same run of them.
     """
-    check(requests, limits)
-    loop = _Loop(requests, clients, cost, limits)
-    loop.run()
-    return loop.result(replace(requests, arrival_s=np.array(loop.arrivals)))
-
-
-class _Loop(Station):
-    """The engine's loop, whose completions are the next arrivals."""
-
-    __slots__ = ("_outputs", "_released", "_sent", "_taken_in", "arrivals")
-
-    def __init__(self, requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> None:
-        """Each client has sent one request."""
-        self.arrivals = [0.0] * len(requests)
-        super().__init__(replace(requests, arrival_s=np.array(self.arrivals)), cost, limits, None, None)
-        self._released = 0
-        self._outputs = requests.output_tokens.tolist()
-        self._queue.visible_s[:] = [inf] * len(self._queue.visible_s)
-        self._front = FrontEnd(limits)
-        self._taken_in = self._front.forked()
-        """The front end before it took in those requests that were sent last."""
-        self._sent = 0
-        """The first of those."""
-        self._send(min(clients, len(requests)), 0.0)
-
-    def _end_requests(self, ended: dict[int, int]) -> None:
-        super()._end_requests(ended)
-        self._taken_in, self._sent = self._front.forked(), self._released
-        self._send_next(ended)
-
-    def _delay(self, until: float) -> None:
-        super()._delay(until)
-        if self._fresh_last:
-            self._front.take_back(self._taken_in)
-            self._released = self._sent
-            self._send_next(self._fresh_last)
-
-    def _send_next(self, ended: Iterable[int]) -> None:
-        """One more request for each that has ended, when its client has the last token."""
-        left, before = self._front.left_s, self._sent - 1
-        if self._limits.request_s:
-            while before and self.arrivals[before] >= left:
-                before -= 1
-            left += OUTPUT_WAIT * max(self._queue.visible_s[before] - self._limits.ingress_s - left, 0.0)
-        for _ in ended:
-            if self._released < len(self.arrivals):
-                self._send(1, left)
-
-    def _send(self, count: int, arrival_s: float) -> None:
-        for request in range(self._released, self._released + count):
-            self.arrivals[request] = arrival_s
-            self._queue.visible_s[request] = self._front.visible_s(arrival_s, self._outputs[request])
-        self._released += count
+    stage = Stage(replicas=(ReplicaModel(cost=cost, limits=limits),), router=router("round-robin"))
+    system = simulate_system(requests, (stage,), clients=clients)
+    ((run,),) = system.stages
+    return replace(run, requests=system.requests)

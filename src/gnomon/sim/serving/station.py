@@ -13,6 +13,7 @@ Between two changes of the batch the steps are not walked but summed, see `curve
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
 from copy import copy
 from math import inf
@@ -24,7 +25,7 @@ from gnomon.sim.serving.base import ONCE, UNTIL_ARRIVAL, Decision, Policy, Progr
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
-from gnomon.sim.serving.frontend import FrontEnd
+from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
@@ -48,9 +49,9 @@ class Station:
     """
 
     __slots__ = (
-        "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
-        "_fresh_last", "_front", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens", "_policy",
-        "_progress", "_queue", "_record", "ended",
+        "_arrivals", "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first",
+        "_fresh_first", "_fresh_last", "_front", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens",
+        "_policy", "_progress", "_queue", "_record", "ended", "feeds_back",
     )  # fmt: skip
 
     def __init__(
@@ -85,12 +86,17 @@ class Station:
         self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
         self._first, self._finish = array("d", blank), array("d", blank)
+        self._arrivals: list[float] = []
+        """Of the requests that were added."""
         self.ended: list[int] | None = None
-        """A list here gets each request whose last token is scheduled; its reader may empty it."""
+        """A list here gets each request once the time of its last token is sure; its reader may empty it."""
+        self.feeds_back = False
+        """Whether the end of a request may cause an arrival here: `run` then stops where an end is sure."""
 
-    def add(self, arrival_s: float, prompt: int, output: int, node: int = -1) -> int:
-        """One more request, which arrives no earlier than the others; its index."""
-        index = self._policy.add(prompt, output, node)
+    def add(self, arrival_s: float, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+        """One more request, which arrives no earlier than the others; its index. See `Policy.add`."""
+        index = self._policy.add(prompt, output, node, loaded)
+        self._arrivals.append(arrival_s)
         self._queue.visible_s.insert(index, self._front.visible_s(arrival_s, output))
         for times in (self._first, self._finish, self._queue.scheduled_s):
             times.append(0.0)
@@ -132,13 +138,18 @@ class Station:
         resumed, visible = policy.resumed, queue.visible_s
         visible[-1] = horizon = until + self._limits.request_s + self._limits.ingress_s
         while (now := self._now) < horizon:
+            if self.feeds_back and self.ended:
+                break
             if not (policy.count or resumed) and visible[queue.head] > now:
+                if self._fresh_last:
+                    self._settle()
+                    continue
                 if visible[queue.head] == horizon:
                     break
                 self._now = visible[queue.head]
                 continue
             if (self._in_flight or (now == self._end and not lookahead)) and (often := policy.horizon(queue, now)):
-                self._decode(often)
+                self._decode(ONCE if self.feeds_back and self._fresh_last else often)
             else:
                 self._step()
         if self._progress:
@@ -203,7 +214,9 @@ class Station:
         policy.advance(steps)
         self._front.leave(end, decodes)
         ended: dict[int, int] = {}
-        self._fresh_first, self._fresh_last = (), ()
+        if self._fresh_last:
+            self._settle()
+        self._fresh_first = ()
         if steps == to_end:
             ended = policy.retire()
             self._fresh_last = list(ended)
@@ -260,10 +273,12 @@ class Station:
         firsts, ended, outputs = policy.apply(decision)
         if self._in_flight and launched > before:
             self._delay(launched)
+        if self._fresh_last:
+            self._settle()
         left = self._front.leave(end, outputs)
         for request in firsts:
             self._first[request] = left
-        self._fresh_first, self._fresh_last = firsts, ()
+        self._fresh_first = firsts
         if ended:
             self._fresh_last = list(ended)
             self._end_requests(ended)
@@ -277,14 +292,32 @@ class Station:
         for request in self._fresh_last:
             self._finish[request] = left
 
+    def _settle(self) -> None:
+        """Another call was made, or none is: the last tokens before it are not delayed any more."""
+        if self.ended is not None:
+            self.ended += self._fresh_last
+        self._fresh_last = ()
+
+    def client_s(self, request: int) -> float:
+        """When the client of a request that ended has its last token, with what the front end does before it for
+        requests that had arrived."""
+        left, limits = self._finish[request], self._limits
+        if not limits.request_s:
+            return left
+        before = max(bisect_left(self._arrivals, left) - 1, 0)
+        return left + OUTPUT_WAIT * max(self._queue.visible_s[before] - limits.ingress_s - left, 0.0)
+
+    @property
+    def kv_share(self) -> float:
+        """Of its cache blocks, those that are held."""
+        return 1 - self._policy.cache.free / self._limits.kv_blocks
+
     def _end_requests(self, ended: dict[int, int]) -> None:
         """Requests whose last token leaves with the outputs of the last scheduled step."""
         before, left = self._finished, self._front.left_s
         self._finished += len(ended)
         for request in ended:
             self._finish[request] = left
-        if self.ended is not None:
-            self.ended += ended
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
             self._progress(self._finished)
 
@@ -312,6 +345,8 @@ class Station:
         assert self._in_flight, "a request alone in the batch always fits"
         if self._record is not None and decision.preempted:
             self._note(self._now, self._now, decision)
+        if self._fresh_last:
+            self._settle()
         self._policy.release()
         self._in_flight = False
         self._now = self._end + self._limits.empty_call_s
