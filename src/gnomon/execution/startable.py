@@ -41,6 +41,12 @@ _FIELDS = {
     "--output": "load.output_tokens",
     "--requests": "load.requests",
     "--seed": "load.seed",
+    "--arrivals": "load.arrivals",
+    "--prefix": "load.prefix",
+    "--turns": "load.turns",
+    "--think": "load.think_s",
+    "--adapters": "load.adapters",
+    "--priorities": "load.priorities",
     "--slo": "goals",
 }
 """Flags that errors of serving name, as fields of a plan."""
@@ -145,7 +151,7 @@ def _check_load(plan: Plan, longest: int, context: int) -> None:
     load = plan.load
     if not isinstance(load, ServingLoad):
         return
-    stream = draw(load if load.trace else replace(load, requests=1), repeat=False)
+    stream = draw(replace(load, requests=1) if load.alike else load, repeat=False)
     most = int((stream.input_tokens + stream.output_tokens).max())
     if most > longest:
         raise InputError(

@@ -160,9 +160,13 @@ def _flag(name: str, value: Any) -> str:
     return f"{flag} {value}" if not isinstance(value, bool) else flag if value else flag.replace("--", "--no-", 1)
 
 
-def idle_seed(load: ServingLoad, trace: RequestTrace | None, drawn: Requests) -> tuple[NotModelled, ...]:
+def idle_seed(
+    load: ServingLoad, trace: RequestTrace | None, drawn: Requests, closed: bool = False
+) -> tuple[NotModelled, ...]:
     """A seed without effect: arrivals are all at once, or from a trace."""
-    if not load.seed or not np.array_equal(draw(replace(load, seed=0), trace).arrival_s, drawn.arrival_s):
+    if not load.seed or not (load.trace or load.alike):
+        return ()
+    if not np.array_equal(draw(replace(load, seed=0), trace, closed=closed).arrival_s, drawn.arrival_s):
         return ()
     return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load fixes them"),)
 

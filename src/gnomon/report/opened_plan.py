@@ -8,6 +8,7 @@ from gnomon.report.explain import BY
 from gnomon.report.figures import interval
 from gnomon.report.text import deployed, digits, flag, known, plural, words
 from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
+from gnomon.spec.loads.lengths import mean_of
 from gnomon.spec.workload import ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
@@ -59,7 +60,7 @@ def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     batch = max(1, round(min(in_flight, MOST_SEQUENCES)))
     shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
     if isinstance(load, ServingLoad) and load.input_tokens and load.output_tokens:
-        context = load.input_tokens + load.output_tokens // 2
+        context = round(mean_of(load.input_tokens)) + round(mean_of(load.output_tokens)) // 2
         shown += f", half of their output generated: context {context:,}"
     inputs: dict[str, Any] = {"on": f"{plan.chip}:{plan.ranks}", "settings": plan.engine.settings}
     inputs |= {name: getattr(plan, name) for name in ("model", "dtype", "kv_dtype")}
