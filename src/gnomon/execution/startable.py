@@ -21,6 +21,7 @@ from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.deployments import deploy
 from gnomon.load.plan import check_format, plan_pool
+from gnomon.load.traces import located_lengths
 from gnomon.load.training import job_of, planned_step
 from gnomon.spec import Model, Plan, ServingLoad
 from gnomon.spec.answers import Fit
@@ -91,6 +92,8 @@ def located(plan: Plan) -> Plan:
         plan = replace(plan, checkpoint=str(Path(plan.checkpoint).resolve()))
     if isinstance(plan.load, ServingLoad) and plan.load.trace and Path(plan.load.trace).is_file():
         plan = replace(plan, load=replace(plan.load, trace=str(Path(plan.load.trace).resolve())))
+    if isinstance(plan.load, ServingLoad):
+        plan = replace(plan, load=located_lengths(plan.load))
     return plan
 
 

@@ -13,7 +13,7 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
-from gnomon.load.traces import trace_of, with_lengths
+from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
@@ -95,7 +95,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     if not question.trace and (question.input is None or question.output is None):
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
-    load = load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS)
+    load = located_lengths(load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS))
     return PlanTask(
         model=model,
         reference=_reference(question.model, model),

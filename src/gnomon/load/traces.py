@@ -45,6 +45,15 @@ def with_lengths(load: ServingLoad) -> ServingLoad:
     return replace(load, input_tokens=_known(load.input_tokens), output_tokens=_known(load.output_tokens))
 
 
+def located_lengths(load: ServingLoad) -> ServingLoad:
+    """The load with files of lengths named by their whole paths, so that it means the same from any folder."""
+
+    def located(given: int | Lengths | None) -> int | Lengths | None:
+        return replace(given, path=str(as_path(given.path).resolve())) if isinstance(given, Empirical) else given
+
+    return replace(load, input_tokens=located(load.input_tokens), output_tokens=located(load.output_tokens))
+
+
 def _known(given: int | Lengths | None) -> int | Lengths | None:
     if not isinstance(given, Empirical) or given.values is not None:
         return given

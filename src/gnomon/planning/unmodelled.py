@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from gnomon.cost.governor import governor_of
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
@@ -164,9 +162,7 @@ def idle_seed(
     load: ServingLoad, trace: RequestTrace | None, drawn: Requests, closed: bool = False
 ) -> tuple[NotModelled, ...]:
     """A seed without effect: arrivals are all at once, or from a trace."""
-    if not load.seed or not (load.trace or load.alike):
-        return ()
-    if not np.array_equal(draw(replace(load, seed=0), trace, closed=closed).arrival_s, drawn.arrival_s):
+    if not load.seed or not drawn.same(draw(replace(load, seed=0), trace, closed=closed)):
         return ()
     return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load fixes them"),)
 

@@ -151,6 +151,17 @@ class Requests:
             think_s=None if self.think_s is None else self.think_s[at],
         )
 
+    def same(self, other: Requests) -> bool:
+        """Whether the other ones have the same columns; their trees of prefixes are taken to be the same."""
+
+        def columns(one: Requests) -> list[Floats | Ints | None]:
+            nodes = None if one.prefixes is None else one.prefixes.node
+            lists: list[Floats | Ints | None] = [one.arrival_s, one.input_tokens, one.output_tokens, nodes]
+            return [*lists, one.adapter, one.priority, one.follows, one.think_s]
+
+        pairs = zip(columns(self), columns(other), strict=True)
+        return all(mine is theirs or np.array_equal(mine, theirs) for mine, theirs in pairs)  # type: ignore[arg-type]
+
     def first(self, count: int) -> Requests:
         """The first of them."""
         return self.take(np.arange(min(count, len(self))))

@@ -14,6 +14,7 @@ from gnomon.spec.workload import Ints
 
 TEXT = "S64"
 WIDTH = int(TEXT[1:])
+ASCII = 127
 KEPT: dict[str, Any] = {
     "arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.int32, "prefix_group": np.uint64,
     "prefix_tokens": np.int32, "adapter": np.uint64, "session": np.uint64, "priority": np.int32, "think_s": np.float64,
@@ -83,6 +84,8 @@ def name_numbers(texts: NDArray[Any]) -> NDArray[np.uint64]:
     plain = np.ascontiguousarray(np.char.strip(texts).astype(TEXT))
     if np.char.str_len(plain).max(initial=0) >= WIDTH:  # perhaps cut off
         raise ValueError("too long")
+    if plain.view(np.uint8).max(initial=0) > ASCII:
+        raise ValueError("not ASCII")
     words = plain.view(np.uint64).reshape(len(plain), WIDTH // 8)
     add, first, second = (np.uint64(one) for one in _MIX)
     found = np.zeros(len(plain), np.uint64)

@@ -134,12 +134,13 @@ def _settled(run: ServingRun) -> bool | None:
 
 def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> None:
     """Refuse the first request that is longer than the context (`longest`)."""
-    total = stream.input_tokens + stream.output_tokens
-    if int(total.max()) <= longest:
+    if stream.longest <= longest:
         return
+    trace = given.trace
+    named = stream if trace is None else trace.requests  # in the order of the file, which says where it stands
+    total = named.input_tokens + named.output_tokens
     place = int(np.argmax(total > longest))
     tokens = int(total[place])
-    trace = given.trace
     where = "--input, --output" if trace is None else f"{given.load.trace} {trace.spot_of(place)}"
     hint = f"Shorten it to at most {longest:,}"
     if tokens <= given.replica.model.max_context:
