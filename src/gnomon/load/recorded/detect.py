@@ -8,7 +8,7 @@ from gnomon.errors import InputError
 from gnomon.load.files import blocks
 from gnomon.load.recorded.aiperf import read_aiperf
 from gnomon.load.recorded.found import Found
-from gnomon.load.recorded.lines import MAX_FILE, MAX_RECORD
+from gnomon.load.recorded.lines import MAX_FILE, MAX_JSON, MAX_RECORD
 from gnomon.load.recorded.mooncake import read_mooncake
 from gnomon.load.recorded.objects import READERS, read_object
 from gnomon.load.recorded.own_lines import read_own_lines
@@ -23,7 +23,8 @@ TURNS = "only conversations (ShareGPT) have turns to take"
 def read_requests(file: Path, limit: int | None, turns: int = 1, think_s: float = 0.0) -> Found:
     """The requests of a file of any known format, or its first `limit`; of conversations, sessions of so many
     `turns`."""
-    start = next(blocks(file, MAX_FILE if limit is None else None), b"").removeprefix(b"\xef\xbb\xbf").lstrip()
+    largest = MAX_JSON if ".json" in file.name.lower() else MAX_FILE
+    start = next(blocks(file, largest if limit is None else None), b"").removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"["):
         return read_sharegpt(file, limit, turns, think_s)
     if turns > 1:

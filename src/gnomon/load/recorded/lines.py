@@ -11,6 +11,8 @@ from gnomon.load.rows import NOTHING_RUN
 
 MAX_FILE = 1024 * MIB
 """Bytes of unpacked text that are read of a trace."""
+MAX_JSON = 4 * MAX_FILE
+"""Of JSON, whose keys take more letters than its values."""
 MAX_LINES = 10_000_000
 """Lines of a trace: read, they take a quarter of a gigabyte."""
 MAX_LINE = 65536
@@ -18,10 +20,10 @@ MAX_RECORD = MIB
 """Letters of a line that is a JSON object."""
 
 
-def check_length(file: Path) -> None:
+def check_length(file: Path, largest: int = MAX_FILE) -> None:
     """Refuse a file of more lines than are kept before any of them is read."""
     lines = 0
-    for data in blocks(file, MAX_FILE):
+    for data in blocks(file, largest):
         lines += data.count(b"\n") or data.count(b"\r")
         if lines > MAX_LINES:
             raise _too_many(file)

@@ -10,7 +10,7 @@ from typing import Any
 from gnomon.errors import InputError
 from gnomon.errors import shown as quoted
 from gnomon.load.files import RepeatedKeyError, without_repeats
-from gnomon.load.recorded.lines import MAX_FILE, MAX_RECORD, check_length, text_parts
+from gnomon.load.recorded.lines import MAX_JSON, MAX_RECORD, check_length, text_parts
 from gnomon.load.rows import NOTHING_RUN
 
 Row = dict[str, Any]
@@ -27,8 +27,8 @@ class RecordFault(Exception):
 def records(file: Path, limit: int | None) -> Iterator[list[tuple[int, Row]]]:
     """The objects of a file by blocks, each with its line."""
     if limit is None:
-        check_length(file)
-    for text, first in text_parts(file, MAX_FILE if limit is None else None, MAX_RECORD):
+        check_length(file, MAX_JSON)
+    for text, first in text_parts(file, MAX_JSON if limit is None else None, MAX_RECORD):
         yield [
             (first + place, _object(line, file, first + place))
             for place, line in enumerate(text.split("\n"))

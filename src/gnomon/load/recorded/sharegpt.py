@@ -19,7 +19,7 @@ import numpy as np
 from gnomon.errors import InputError
 from gnomon.load.files import MIB, blocks
 from gnomon.load.recorded.found import Found
-from gnomon.load.recorded.lines import MAX_FILE, MAX_LINES
+from gnomon.load.recorded.lines import MAX_JSON, MAX_LINES
 from gnomon.load.rows import NOTHING_RUN
 from gnomon.spec import NotModelled
 from gnomon.spec.loads.sessions import Turns
@@ -146,7 +146,7 @@ class _ListReader:
 
 def _texts(file: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    for data in blocks(file, MAX_FILE):
+    for data in blocks(file, MAX_JSON):
         try:
             yield decoder.decode(data)
         except UnicodeDecodeError:
