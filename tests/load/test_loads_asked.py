@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import gnomon
 from gnomon.errors import InputError
+from gnomon.load.answers import answer_from_dict
 from gnomon.load.plan import plan_from_dict
 from gnomon.planning.serving import unread
 from gnomon.planning.serving.unread import NOT_READ, unread_columns
@@ -20,6 +22,12 @@ DESCRIBED: dict[str, Any] = {
     "arrivals": "gamma:cv=2", "prefix": "groups=4,tokens=64,zipf=1", "turns": 2, "think": "2s", "adapters": "8,zipf=1",
     "priorities": "0=0.75,1=0.25", "rate": 20.0, "input": "lognormal:mean=200,cv=1", "output": "uniform:low=5,high=30",
 }  # fmt: skip
+
+
+def _kept(folder: Path, answer: Any) -> str:
+    path = folder / "answer.json"
+    path.write_text(json.dumps(answer.to_dict()))
+    return str(path)
 
 
 def served(**more: Any) -> Any:
@@ -68,6 +76,7 @@ def test_a_described_load_is_served_and_what_has_no_effect_is_listed() -> None:
     given = {name: value for name, value in DESCRIBED.items() if name != "think"} | {"think_s": 2.0}
     assert {name: answer.inputs[name] for name in given} == given
     assert served(**DESCRIBED).to_dict() == answer.to_dict()
+    assert answer_from_dict(answer.to_dict()).inputs == answer.inputs  # type: ignore[attr-defined]
     assert "think_s" not in served(rate=4.0).inputs
 
 
@@ -113,5 +122,7 @@ def test_lengths_of_a_file_are_found_from_anywhere(tmp_path: Path, monkeypatch: 
     )  # fmt: skip
     load = planned.best.plan.load
     assert isinstance(load, ServingLoad) and str(load.input_tokens) == f"file:{tmp_path / 'lengths.txt'}"
+    stored = answer_from_dict(planned.to_dict())  # the file is not opened again to show it
+    assert "in flight on a replica" in str(gnomon.explain(_kept(tmp_path, stored)).to_dict())
     with pytest.raises(InputError, match=r"nowhere\.txt: no such file"):
         served(input="file:nowhere.txt")

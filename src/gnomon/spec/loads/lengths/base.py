@@ -19,7 +19,7 @@ class Lengths(Description):
 
     @property
     def mean_tokens(self) -> float:
-        """Tokens, before they are rounded."""
+        """Tokens, before they are rounded; not a number where they are not known yet."""
         raise NotImplementedError
 
     def draw(self, count: int, draws: np.random.Generator) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -35,7 +36,7 @@ class Empirical(Lengths):
 
     @property
     def mean_tokens(self) -> float:
-        return float(self._known.mean())
+        return math.nan if self.values is None else float(self.values.mean())
 
     def draw(self, count: int, draws: np.random.Generator) -> Ints:
         return self._known[draws.integers(self._known.size, size=count)]
