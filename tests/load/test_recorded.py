@@ -289,7 +289,7 @@ WRONG = {
     ),
     "guidellm old": (
         json.dumps({"benchmarks": [{"results": []}]}),
-        "has no list `successful`. Read are files of GuideLLM 0.2",
+        "has no list `successful`. Read are files of GuideLLM with all requests",
     ),
     "unknown object": (json.dumps({"a": 1}), "is a JSON object, and not one of vllm bench serve"),
     "sharegpt": ('[{"id": 1}]', "conversation 1: has no list `conversations`"),

@@ -1,4 +1,4 @@
-"""AIPerf's `profile_export.jsonl`: a record per request with `metadata` and `metrics`, as 0.3 to 0.13 write it.
+"""AIPerf's `profile_export.jsonl`: a record per request with `metadata` and `metrics`, as in 0.12.
 
 Records stand in the order in which requests ended; they are sorted by `request_start_ns`. Requests that failed, were
 cancelled or belong to the warm-up are left out and counted.

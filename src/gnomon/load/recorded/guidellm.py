@@ -1,5 +1,5 @@
 """GuideLLM's `benchmarks.json`: `benchmarks[0].requests.successful`, whose requests have `prompt_tokens`,
-`output_tokens` and `start_time` (versions 0.2 and 0.3) or `request_start_time` (from 0.4 on)."""
+`output_tokens` and `request_start_time`, or `start_time` in earlier versions. Files without such a list are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_guidellm(found: dict[str, Any], file: Path) -> Found:
     requests = benchmarks[0].get("requests") if isinstance(benchmarks[0], dict) else None
     rows = requests.get("successful") if isinstance(requests, dict) else None
     if not isinstance(rows, list):
-        hint = f"Read are files of GuideLLM 0.2 and later. {NOTHING_RUN}"
+        hint = f"Read are files of GuideLLM with all requests, by status. {NOTHING_RUN}"
         raise InputError("has no list `successful`", where=where, hint=hint)
     if not rows:
         raise InputError("has no requests that succeeded", where=where, hint=NOTHING_RUN)

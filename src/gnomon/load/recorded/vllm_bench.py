@@ -1,6 +1,6 @@
-"""What `vllm bench serve --save-result --save-detailed` writes (vLLM 0.9 to 0.24): columns of lengths and times.
+"""What `vllm bench serve --save-result --save-detailed` writes: columns of lengths and times.
 
-`start_times` are there from version 0.12 on; without them arrivals are drawn at a rate.
+Known by its `input_lens` and `output_lens`. Earlier versions have no `start_times`; then arrivals are drawn at a rate.
 """
 
 from __future__ import annotations
