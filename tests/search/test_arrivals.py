@@ -11,7 +11,7 @@ import pytest
 from gnomon.errors import InputError
 from gnomon.load import draw
 from gnomon.load.traces import trace_of
-from gnomon.search.arrivals import DRAWN, MOST_DRAWN, MOST_TOGETHER, Arrivals
+from gnomon.search.arrivals import DRAWN, MOST_DRAWN, MOST_OF_A_CYCLE, MOST_TOGETHER, Arrivals
 from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.loads.arrivals import arrivals_of
 from gnomon.spec.loads.lengths import lengths_of
@@ -204,3 +204,13 @@ def test_bursts_reach_a_single_replica_as_they_are_described() -> None:
     assert gaps.std() / gaps.mean() == pytest.approx(3, rel=0.1)
     plain = Arrivals(replace(described, arrivals=arrivals_of("poisson"))).of(2, 500).shares[0]
     assert plain.same(Arrivals(replace(described, arrivals=None)).of(2, 500).shares[0])
+
+
+def test_a_plan_sees_the_peak_and_the_trough_of_a_day() -> None:
+    """Stretches of a whole day are taken, from its calm to its busy hours."""
+    load = ServingLoad(rate_per_s=4.0, input_tokens=9, output_tokens=9, arrivals=arrivals_of("diurnal:ratio=9"))
+    arrivals = Arrivals(load)
+    assert len(arrivals.whole) == 4 * 86400
+    rates = [share.rate_per_s for share in arrivals.of(1, 8000).at_rate(4.0).shares]
+    assert len(rates) == 4 and rates[0] < 3 and rates[-1] > 6.5  # of 0.8 to 7.2 requests a second
+    assert len(Arrivals(replace(load, rate_per_s=1000.0)).whole) == MOST_OF_A_CYCLE

@@ -34,6 +34,8 @@ LEAST_ROWS = 400
 """Requests of a trace that a share has at least; a shorter one goes on with blocks of the trace."""
 DRAWN = 20_000
 """Requests of a drawn load that differ from each other: so many stand for all."""
+MOST_OF_A_CYCLE = 2_000_000
+"""Requests that are drawn at most to show a whole day, or both rates, of an arrival process."""
 MOST_TOGETHER = 8
 """Replicas that are simulated together at most; of a larger fleet a cell of so many stands for all."""
 
@@ -83,7 +85,9 @@ class Arrivals:
             found = draw(self.load, self.trace, repeat=False)
         else:
             rate = 1.0 if self.load.rate_per_s is None else self.load.rate_per_s
-            found = draw(replace(self.load, rate_per_s=rate, requests=max(self.load.requests, DRAWN)))
+            cycle = math.ceil(rate * self.load.arrivals.cycle_s) if self.load.arrivals else 0
+            count = max(self.load.requests, DRAWN, min(cycle, MOST_OF_A_CYCLE))
+            found = draw(replace(self.load, rate_per_s=rate, requests=count))
         return replace(found, follows=None, think_s=None)
 
     @property

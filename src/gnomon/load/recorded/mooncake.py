@@ -6,6 +6,7 @@ A hash stands for a block of 512 tokens and all before it: prompts that begin wi
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,6 @@ def read_mooncake(file: Path, limit: int | None) -> Found:
 
 
 def _with_prefixes(requests: Requests, hashes: Any, sizes: Any) -> Requests:
-    from dataclasses import replace
-
     found = by_chains(hashes, sizes, requests.input_tokens, BLOCK) if hashes.size else None
     return replace(requests, prefixes=found)
 

@@ -20,6 +20,11 @@ STREAM = 10
 class ArrivalProcess(Description):
     """How arrivals follow each other. The mean rate is the load's."""
 
+    @property
+    def cycle_s(self) -> float:
+        """Seconds that a load has to last to show all that the process does; 0 where any part of it does."""
+        return 0.0
+
     def times(self, count: int, rate_per_s: float, seed: int) -> Floats:
         """Seconds of so many arrivals, the first at zero."""
         raise NotImplementedError

@@ -27,6 +27,10 @@ class Diurnal(ArrivalProcess):
     """The rate at the peak over that at the trough."""
     period: float = parameter("duration", 1, 1e8, DAY_S)
 
+    @property
+    def cycle_s(self) -> float:
+        return self.period
+
     def times(self, count: int, rate_per_s: float, seed: int) -> Floats:
         """Arrivals of the mean rate, each moved to the time by which so many are expected."""
         gaps = generator(seed, STREAM).standard_exponential(count) / rate_per_s

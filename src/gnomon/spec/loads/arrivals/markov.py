@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_CYCLES = 10_000_000
 """Changes between the rates that one load may have."""
+CYCLES = 20
+"""Changes to the high rate and back that show how often they come."""
 MARGIN = 1.2
 """Cycles that are drawn at a time, relative to those expected."""
 
@@ -31,6 +33,10 @@ class Markov(ArrivalProcess):
     high: float = parameter("duration", 1e-3, 1e8)
     """Mean seconds at the high rate; they are exponentially distributed."""
     low: float = parameter("duration", 1e-3, 1e8)
+
+    @property
+    def cycle_s(self) -> float:
+        return CYCLES * (self.high + self.low)
 
     def times(self, count: int, rate_per_s: float, seed: int) -> Floats:
         """Unit arrivals, each at the time by which so many are expected."""
