@@ -166,7 +166,20 @@ PLAN: dict[str, tuple[Entry, Any]] = {
 PLAN_RECORDS = {
     "predicted": "what was predicted when the plan was made",
     **dict.fromkeys(
-        ("load.trace", "load.rate_per_s", "load.input_tokens", "load.output_tokens", "load.requests", "load.seed"),
+        (
+            "load.trace",
+            "load.rate_per_s",
+            "load.input_tokens",
+            "load.output_tokens",
+            "load.requests",
+            "load.seed",
+            "load.arrivals",
+            "load.prefix",
+            "load.turns",
+            "load.think_s",
+            "load.adapters",
+            "load.priorities",
+        ),
         "what the plan was made for, which `gnomon verify` runs: no launch file has a load",
     ),
 }

@@ -169,6 +169,13 @@ fit bert-base --on H100 --engine torch
   --kv-dtype fp8
   --set launch=graph
 {LOAD}
+  --arrivals gamma:cv=3
+  --prefix groups=2,tokens=64
+  --turns 2
+  --think 3s
+  --adapters 4
+  --priorities 0=0.5,1=0.5
+  --concurrency 4
   --power-limit 200
   --on H200
   --dtype fp8
@@ -204,10 +211,19 @@ fit bert-base --on H100 --engine torch
   --set front_end=in_process
   --json
   --html out.html
+simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 40
+  --concurrency 2
+  --arrivals constant
+simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --requests 40 --turns 2
+  --think 3s
 simulate serve llama-3.2-1b --on H100 --trace timed.csv
   --seed 3
   --rate 3
   --requests 5
+  --concurrency 2
+  --arrivals constant
+  --adapters 2
+  --turns 2
   --input 4
   --output 4
 simulate serve llama-3.2-1b --on H100 --trace lengths.csv --rate 5
@@ -251,6 +267,12 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --expert-tp 1
   --ep 8
 {PLAN}
+  --arrivals gamma:cv=3
+  --prefix groups=2,tokens=64
+  --turns 2
+  --think 3s
+  --adapters 4
+  --priorities 0=0.5,1=0.5
   --power-limit 300
   --fleet H200:1
   --rate 5

@@ -32,8 +32,8 @@ def test_keys_are_counted_and_not_compared_with_each_other() -> None:
             return super().__eq__(other)
 
     pairs = [(Key(f"k{i}"), 1) for i in range(2000)] + [(Key("k1999"), 1)]
-    with pytest.raises(files._RepeatedKeyError, match="k1999"):
-        files._without_repeats(pairs)
+    with pytest.raises(files.RepeatedKeyError, match="k1999"):
+        files.without_repeats(pairs)
     assert len(asked) < 3 * len(pairs)
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from gnomon import load
 from gnomon.errors import InputError
-from gnomon.load import files, traces
+from gnomon.load import files
+from gnomon.load.recorded import lines, table
 from gnomon.spec import Requests, ServingLoad
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
@@ -126,17 +127,16 @@ def test_arrivals_that_fall_are_refused(tmp_path: Path, text: str, said: str) ->
         ("arrival_ms,input_tokens,output_tokens", "unknown column 'arrival_ms'. Near: arrival_s"),
         ("arrival_s,timestamp,input_tokens,output_tokens", "has two columns of arrivals, arrival_s and timestamp"),
         ("timestamp,input_tokens,output_tokens,arrival_s", "has two columns of arrivals"),
-        ("arrival_s,input_tokens,output_tokens,note", "unknown column 'note'. Known: arrival_s"),
+        ("arrival_s,input_tokens,output_tokens,note", "unknown column 'note'. Near: model. Known: arrival_s"),
         ("arrival_s,input_tokens,output_tokens,first_token_s,finish_s", "unknown column 'first_token_s'"),
         ("arrival_s,input_tokens,output_tokens,rate", "unknown column 'rate'"),
         ("arrival_s,input_tokens,output_tokens,", "column 4 has no name"),
         (",arrival_s,input_tokens,output_tokens", "column 1 has no name"),
         ("arrival_s,input_tokens,output_tokens,INPUT_TOKENS", "the column input_tokens is given twice"),
         ("arrival_s,input_tokens,output_tokens,generatedtokens", "the column output_tokens is given twice"),
-        *(
-            (f"arrival_s,input_tokens,output_tokens,{name}", f"the column {name.lower()} is not modelled yet")
-            for name in (*traces.NOT_MODELLED, "Prefix_Group")
-        ),
+        ("arrival_s,input_tokens,output_tokens,Prefix_Group", "the column prefix_group needs a column prefix_tokens"),
+        ("arrival_s,input_tokens,output_tokens,prefix_tokens", "the column prefix_tokens needs a column prefix_group"),
+        ("arrival_s,input_tokens,output_tokens,think_s", "the column think_s needs a column session"),
     ],
 )
 def test_no_column_is_passed_over(tmp_path: Path, columns: str, said: str) -> None:
@@ -158,14 +158,14 @@ def test_where_blocks_end_changes_nothing(
 ) -> None:  # type: ignore[type-arg]
     """A file read a few bytes at a time gives the same requests, or the same error, as one read at once."""
     path = tmp_path_factory.getbasetemp() / "blocks.csv"
-    lines = [HEADER.strip(), *(f"{a!r},{i},{o}" for a, i, o in sorted(rows, key=lambda row: row[0]))]
+    texts = [HEADER.strip(), *(f"{a!r},{i},{o}" for a, i, o in sorted(rows, key=lambda row: row[0]))]
     if broken is not None:
-        lines.insert(1 + len(rows) // 2, f"0,{broken},3")
-    path.write_bytes((end.join(lines) + (end if last else "")).encode())
+        texts.insert(1 + len(rows) // 2, f"0,{broken},3")
+    path.write_bytes((end.join(texts) + (end if last else "")).encode())
     found = []
     for each in (files.MIB, size):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(traces, "blocks", partial(files.blocks, size=each))
+            patch.setattr(lines, "blocks", partial(files.blocks, size=each))
             try:
                 found.append(load.requests(path))
             except InputError as error:
@@ -183,7 +183,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             sizes.append(len(data))
             yield data
 
-    monkeypatch.setattr(traces, "blocks", blocks)
+    monkeypatch.setattr(lines, "blocks", blocks)
     return sizes
 
 
@@ -213,7 +213,7 @@ def test_more_lines_than_are_kept_are_refused_before_any_is_parsed(
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(HEADER.encode()) + gzip.compress(b"0,10,5\n" * 100_000) * 1400)  # 1 GB unpacked
     sizes = _counted(monkeypatch)
-    monkeypatch.setattr(traces, "_parse", never)
+    monkeypatch.setattr(table, "_parse", never)
     with pytest.raises(InputError, match=r"bomb\.csv\.gz: has more than 10,000,000 lines"):
         load.requests(path)
     assert sum(sizes) < 100e6
@@ -228,8 +228,8 @@ def test_memory_of_a_long_trace(tmp_path: Path) -> None:
     """A row takes the bytes of its numbers twice at most; the text is never there as a whole."""
     count = 400_000
     arrivals = np.arange(count) * 0.125
-    lines = "\n".join(map("{},512,64".format, arrivals.tolist()))
-    path = _file(tmp_path, HEADER + lines)
+    text = "\n".join(map("{},512,64".format, arrivals.tolist()))
+    path = _file(tmp_path, HEADER + text)
     tracemalloc.start()
     found = load.requests(path)
     peak = tracemalloc.get_traced_memory()[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from gnomon.errors import InputError
 from gnomon.load import draw
 from gnomon.load.traces import trace_of
-from gnomon.search.arrivals import MOST_DRAWN, MOST_TOGETHER, Arrivals
-from gnomon.spec import ServingLoad
+from gnomon.search.arrivals import DRAWN, MOST_DRAWN, MOST_OF_A_CYCLE, MOST_TOGETHER, Arrivals
+from gnomon.spec import Requests, ServingLoad
+from gnomon.spec.loads.arrivals import arrivals_of
+from gnomon.spec.loads.lengths import lengths_of
+from gnomon.spec.loads.popularity import Adapters, SharedPrefix
 
 LOAD = ServingLoad(rate_per_s=8.0, input_tokens=100, output_tokens=10, seed=3)
 
@@ -160,3 +164,53 @@ def test_a_trace_of_one_request_is_a_load_of_equal_ones(tmp_path: Path, router: 
     assert len(set(share.input_tokens.tolist())) == len(set(share.output_tokens.tolist())) == 1
     mean = replicas / arrivals.together(replicas)
     assert np.diff(share.arrival_s).mean() == pytest.approx(mean, rel=0.1)
+
+
+DESCRIBED = ServingLoad(
+    rate_per_s=8.0, input_tokens=100, output_tokens=lengths_of("uniform:low=1,high=50", "--output"), requests=6000,
+    arrivals=arrivals_of("gamma:cv=3"), prefix=SharedPrefix(groups=5, tokens=64), turns=3, think_s=9.0,
+    adapters=Adapters(count=7, zipf=1.0), priorities=((0, 0.5), (4, 0.5)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [1, 3, MOST_DRAWN + 1, 30_000])
+@pytest.mark.parametrize("router", ["random", "round-robin", "least-requests"])
+def test_a_request_keeps_its_columns_wherever_it_goes(router: str, replicas: int) -> None:
+    """What differs between drawn requests goes to replicas with them, also beyond those that were drawn; turns are on
+    their own."""
+    arrivals = Arrivals(DESCRIBED, router)
+    whole = arrivals.whole
+    assert len(whole) == DRAWN and whole.prefixes is not None and whole.adapter is not None
+
+    def rows(stream: Requests) -> set[tuple[int, ...]]:
+        assert stream.prefixes is not None and stream.adapter is not None and stream.priority is not None
+        columns = (stream.input_tokens, stream.output_tokens, stream.prefixes.node, stream.adapter, stream.priority)
+        return set(zip(*(column.tolist() for column in columns), strict=True))
+
+    there = rows(whole)
+    routed = arrivals.of(replicas, 900).at_rate(8.0)
+    assert routed.sample and routed.requests >= 900
+    for share in routed.shares:
+        assert share.follows is None and share.think_s is None
+        assert share.prefixes is not None and share.prefixes.end is whole.prefixes.end
+        assert rows(share) <= there and np.all(np.diff(share.arrival_s) >= 0)
+        assert rows(routed.first_part(0.5).shares[0]) <= there
+
+
+def test_bursts_reach_a_single_replica_as_they_are_described() -> None:
+    described = ServingLoad(rate_per_s=8.0, input_tokens=100, output_tokens=10, arrivals=arrivals_of("gamma:cv=3"))
+    gaps = np.diff(Arrivals(described).of(1, 20_000).at_rate(8.0).shares[0].arrival_s)
+    assert gaps.mean() == pytest.approx(1 / 8, rel=0.01)
+    assert gaps.std() / gaps.mean() == pytest.approx(3, rel=0.1)
+    plain = Arrivals(replace(described, arrivals=arrivals_of("poisson"))).of(2, 500).shares[0]
+    assert plain.same(Arrivals(replace(described, arrivals=None)).of(2, 500).shares[0])
+
+
+def test_a_plan_sees_the_peak_and_the_trough_of_a_day() -> None:
+    """Stretches of a whole day are taken, from its calm to its busy hours."""
+    load = ServingLoad(rate_per_s=4.0, input_tokens=9, output_tokens=9, arrivals=arrivals_of("diurnal:ratio=9"))
+    arrivals = Arrivals(load)
+    assert len(arrivals.whole) == 4 * 86400
+    rates = [share.rate_per_s for share in arrivals.of(1, 8000).at_rate(4.0).shares]
+    assert len(rates) == 4 and rates[0] < 3 and rates[-1] > 6.5  # of 0.8 to 7.2 requests a second
+    assert len(Arrivals(replace(load, rate_per_s=1000.0)).whole) == MOST_OF_A_CYCLE

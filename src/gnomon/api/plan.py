@@ -20,10 +20,16 @@ def plan_serving(
     fleet: str | Cluster,
     trace: str | Path | None = None,
     rate: float | str | None = None,
-    input: int | None = None,
-    output: int | None = None,
+    input: int | str | None = None,
+    output: int | str | None = None,
     requests: int | None = None,
     seed: int = 0,
+    arrivals: str | None = None,
+    prefix: str | None = None,
+    turns: int | None = None,
+    think: float | str | None = None,
+    adapters: int | str | None = None,
+    priorities: str | None = None,
     slo: str | Sequence[Goal] | Mapping[str, str] | None = "",
     objective: str | None = None,
     router: str = "random",
@@ -55,7 +61,8 @@ def plan_serving(
     """
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
-        slo=slo, objective=objective, router=router, engine=engine, dtypes=dtypes, kv_dtype=kv_dtype,
+        arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities, slo=slo,
+        objective=objective, router=router, engine=engine, dtypes=dtypes, kv_dtype=kv_dtype,
         settings=settings, techniques=techniques, power_limit_w=power_limit_w,
     )  # fmt: skip
     return answer(question, progress=progress)

@@ -28,10 +28,17 @@ def simulate_serving(
     dp: int = 1,
     trace: str | None = None,
     rate: float | None = None,
-    input: int | None = None,
-    output: int | None = None,
+    concurrency: int | None = None,
+    input: int | str | None = None,
+    output: int | str | None = None,
     requests: int | None = None,
     seed: int = 0,
+    arrivals: str | None = None,
+    prefix: str | None = None,
+    turns: int | None = None,
+    think: float | str | None = None,
+    adapters: int | str | None = None,
+    priorities: str | None = None,
     settings: Mapping[str, Any] | None = None,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
@@ -40,14 +47,18 @@ def simulate_serving(
 ) -> ServingReport:
     """Serve a trace, or requests drawn at a rate, and report the latencies that clients see.
 
+    Lengths are numbers of tokens or distributions (`lognormal:mean=1024,cv=1`); `arrivals`, `prefix`, `turns`, `think`,
+    `adapters` and `priorities` describe the rest of a drawn load as the flags do. With `concurrency` instead of `rate`,
+    so many clients each send their next request when they have the last answer.
     Pipeline and data parallelism, whose steps are not those of a single scheduler, are refused.
     `techniques` are named as in a plan: `int4-weights`. The chips' clock follows their power limit, or a lower one,
     `power_limit_w`.
     """
     question = SimulateServingQuestion(
         model=model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed, settings=settings,
-        techniques=techniques, power_limit_w=power_limit_w,
+        trace=trace, rate=rate, concurrency=concurrency, input=input, output=output, requests=requests, seed=seed,
+        arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
+        settings=settings, techniques=techniques, power_limit_w=power_limit_w,
     )  # fmt: skip
     return answer(question, record=record, progress=progress)
 

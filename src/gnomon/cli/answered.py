@@ -40,4 +40,8 @@ def sources(question: Question) -> dict[str, str]:
         for name, flag in question.flags().items()
         if flag.kind in READ
     }
+    for name, flag in question.flags().items():  # a distribution of lengths may be a file's
+        kind, _, path = str(getattr(question, name)).partition(":")
+        if flag.kind == "length" and kind.lower() == "file":
+            named[flag.where] = path
     return {name: str(value) for name, value in named.items() if value}

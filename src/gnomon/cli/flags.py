@@ -17,6 +17,12 @@ def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[An
     return lambda text: parse_whole(text, flag, least=least, most=most)
 
 
+def length(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], Any]:
+    """A parser of whole numbers, or of the description of a distribution of them, which is read later."""
+    plain = whole(flag, least=least, most=most)
+    return lambda text: text.strip() if isinstance(text, str) and text.strip()[:1].isalpha() else plain(text)
+
+
 def rate(flag: str) -> Callable[[Any], float]:
     return lambda text: parse_rate(text, flag)
 

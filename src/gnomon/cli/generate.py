@@ -42,6 +42,7 @@ KINDS = {
     "whole": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "rate": Kind(type=float, parser=lambda flag: flags.rate(flag.where)),
     "size": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
+    "length": Kind(parser=lambda flag: flags.length(flag.where, least=flag.least, most=flag.most)),
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
     "watts": Kind(type=float, parser=lambda flag: flags.watts(flag.where)),
     "model": Kind(completion=names.models),

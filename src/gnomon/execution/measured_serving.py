@@ -107,6 +107,9 @@ def _streams(plan: Plan, rates: Sequence[float] | None) -> Iterator[tuple[float,
     for rate in asked:
         share = None if rate is None else rate / plan.replicas
         stream = draw(replace(plan.load, rate_per_s=share, requests=max(plan.load.requests, LEAST_REQUESTS)))
+        if stream.prefixes or stream.follows is not None or stream.adapter is not None or stream.priority is not None:
+            message = "prefixes, sessions, adapters and priorities are not replayed: prompts share nothing"
+            raise InputError(message, where="load", hint="Verify a plan whose load has none.")
         yield stream.rate_per_s if share is None else share, stream
 
 

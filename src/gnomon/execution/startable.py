@@ -21,6 +21,7 @@ from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.deployments import deploy
 from gnomon.load.plan import check_format, plan_pool
+from gnomon.load.traces import located_lengths
 from gnomon.load.training import job_of, planned_step
 from gnomon.spec import Model, Plan, ServingLoad
 from gnomon.spec.answers import Fit
@@ -41,6 +42,12 @@ _FIELDS = {
     "--output": "load.output_tokens",
     "--requests": "load.requests",
     "--seed": "load.seed",
+    "--arrivals": "load.arrivals",
+    "--prefix": "load.prefix",
+    "--turns": "load.turns",
+    "--think": "load.think_s",
+    "--adapters": "load.adapters",
+    "--priorities": "load.priorities",
     "--slo": "goals",
 }
 """Flags that errors of serving name, as fields of a plan."""
@@ -85,6 +92,8 @@ def located(plan: Plan) -> Plan:
         plan = replace(plan, checkpoint=str(Path(plan.checkpoint).resolve()))
     if isinstance(plan.load, ServingLoad) and plan.load.trace and Path(plan.load.trace).is_file():
         plan = replace(plan, load=replace(plan.load, trace=str(Path(plan.load.trace).resolve())))
+    if isinstance(plan.load, ServingLoad):
+        plan = replace(plan, load=located_lengths(plan.load))
     return plan
 
 
@@ -145,7 +154,7 @@ def _check_load(plan: Plan, longest: int, context: int) -> None:
     load = plan.load
     if not isinstance(load, ServingLoad):
         return
-    stream = draw(load if load.trace else replace(load, requests=1), repeat=False)
+    stream = draw(replace(load, requests=1) if load.alike else load, repeat=False)
     most = int((stream.input_tokens + stream.output_tokens).max())
     if most > longest:
         raise InputError(

@@ -117,13 +117,13 @@ def read_json(path: Path, limit: int = 4 * MIB) -> dict[str, Any]:
     text = read_text(path, limit)
     try:
         with reading(path):
-            data = json.loads(text, object_pairs_hook=_without_repeats)
+            data = json.loads(text, object_pairs_hook=without_repeats)
     except json.JSONDecodeError as error:
         where = f"{path} line {error.lineno}, column {error.colno}"
         raise InputError(f"is not JSON: {error.msg}", where=where) from None
     except RecursionError:
         raise InputError("is nested too deeply", where=str(path)) from None
-    except _RepeatedKeyError as error:
+    except RepeatedKeyError as error:
         raise InputError(f"the key '{error}' is given twice in one object", where=str(path)) from None
     except ValueError:  # a whole number of thousands of digits
         raise InputError("holds a number that is too long", where=str(path)) from None
@@ -212,15 +212,16 @@ def _check_scalar(node: Any, spot: str) -> None:
         raise InputError(f"'{node.value}' is not read as one number by all of YAML", where=spot, hint=hint)
 
 
-class _RepeatedKeyError(Exception):
-    pass
+class RepeatedKeyError(Exception):
+    """A key that is given twice in one object."""
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises RepeatedKeyError."""
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = Counter(key for key, _ in pairs)
-        raise _RepeatedKeyError(next(key for key, count in counts.items() if count > 1))
+        raise RepeatedKeyError(next(key for key, count in counts.items() if count > 1))
     return found
 
 

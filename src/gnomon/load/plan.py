@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gnomon import catalog
 from gnomon.errors import InputError, unknown_name
@@ -15,8 +15,13 @@ from gnomon.load.files import as_path, read_yaml
 from gnomon.load.goals import duration_text, goal, seconds_goal
 from gnomon.load.recipe import read_recipe
 from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
-from gnomon.spec.drawing import MAX_REQUESTS
 from gnomon.spec.formats import NARROW, PLAIN_BITS
+from gnomon.spec.loads.arrivals import arrivals_of
+from gnomon.spec.loads.check import MAX_REQUESTS
+from gnomon.spec.loads.lengths import lengths_of
+from gnomon.spec.loads.lengths.base import Lengths
+from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
+from gnomon.spec.loads.sessions import MOST_THINK_S, MOST_TURNS
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
 from gnomon.spec.workload import MAX_TOKENS
@@ -30,6 +35,7 @@ MAX_WATTS = 20_000
 MAX_BATCH = 1_000_000
 """Sequences of a training step."""
 FORMATS = (*PLAIN_BITS, *NARROW, "int3")
+Part = TypeVar("Part")
 ENGINES_OWN = "auto"
 """vLLM's word for a cache in the format the engine chooses; the same as leaving it out."""
 
@@ -206,17 +212,35 @@ def _tokens(given: Any, where: str) -> float | None:
 
 def _serving_load(fields: Fields) -> ServingLoad:
     trace = fields.text("trace", "")
-    lengths = {
-        name: fields.whole(name, most=MAX_TOKENS) if fields.raw(name, None) is not None else None
-        for name in ("input_tokens", "output_tokens")
-    }
     return ServingLoad(
         trace=trace,
         rate_per_s=_rate(fields),
-        **lengths,
+        input_tokens=_lengths(fields, "input_tokens"),
+        output_tokens=_lengths(fields, "output_tokens"),
         requests=fields.whole("requests", 1000, least=0 if trace else 1, most=MAX_REQUESTS),
         seed=fields.whole("seed", 0, least=0, most=2**63),
+        arrivals=_described(fields, "arrivals", arrivals_of),
+        prefix=_described(fields, "prefix", SharedPrefix.read),
+        turns=fields.whole("turns", 1, most=MOST_TURNS),
+        think_s=fields.number("think_s", 0.0, most=MOST_THINK_S),
+        adapters=_described(fields, "adapters", Adapters.read),
+        priorities=_described(fields, "priorities", priorities_of) or (),
     )
+
+
+def _lengths(fields: Fields, key: str) -> int | Lengths | None:
+    """A number of tokens, or the description of a distribution."""
+    given = fields.raw(key, None)
+    if isinstance(given, str) and given.strip()[:1].isalpha():
+        return lengths_of(given, fields.spot(key))
+    return None if given is None else fields.whole(key, most=MAX_TOKENS)
+
+
+def _described(fields: Fields, key: str, read: Callable[[str, str], Part]) -> Part | None:
+    given = fields.raw(key, None)
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = str(given)
+    return None if given is None else read(fields.text(key) if not isinstance(given, str) else given, fields.spot(key))
 
 
 def _rate(fields: Fields) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,9 +13,13 @@ from gnomon.load.stamps import is_time
 from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS
 
 NOTHING_RUN = "Nothing was run."
+HIGHEST_PRIORITY = 1_000_000
+LONGEST_NAME = 63
+"""Letters of the name of a group, an adapter, a session or a model."""
+NAMES = ("prefix_group", "adapter", "session", "model")
 
 
-def first_fault(text: str, columns: Sequence[str], file: Path, line: int) -> InputError | None:
+def first_fault(text: str, columns: Sequence[str], file: Path, line: int, *, least: int = 1) -> InputError | None:
     """The first cell that is wrong in lines of a file, the first of them its `line`, as an error naming the place."""
     rows = csv.reader(io.StringIO(text))
     try:
@@ -27,9 +31,12 @@ def first_fault(text: str, columns: Sequence[str], file: Path, line: int) -> Inp
                 message = f"the line has {len(row)} cells, and the first line names {len(columns)}"
                 return InputError(message, where=where, hint=NOTHING_RUN)
             for index, name in enumerate(columns):
-                fault = _missing(row, index) or _fault(name, row[index].strip())
+                fault = _missing(row, index) or _fault(name, row[index].strip(), least)
                 if fault:
                     return InputError(fault, where=f"{where}, column {name}", hint=NOTHING_RUN)
+            fault = prefix_fault(dict(zip(columns, row, strict=True)))
+            if fault:
+                return InputError(fault, where=f"{where}, column prefix_tokens", hint=NOTHING_RUN)
     except csv.Error as error:
         return InputError(f"is not CSV: {error}", where=f"{file} line {line + rows.line_num - 1}", hint=NOTHING_RUN)
     return None
@@ -48,19 +55,45 @@ def _missing(row: list[str], index: int) -> str:
     return f"the line has only {len(row)} cells" if index >= len(row) else ""
 
 
-def _fault(name: str, cell: str) -> str:
+def prefix_fault(row: Mapping[str, str]) -> str:
+    """What is wrong between the cells of a row."""
+    shared = _number(row.get("prefix_tokens", "").strip() or "0") or 0.0
+    if shared > (_number(row.get("input_tokens", "").strip()) or 0.0):
+        return f"'{shared:.0f}' is more than the tokens of the prompt"
+    if shared and not row.get("prefix_group", "").strip():
+        return f"'{shared:.0f}' tokens are shared, and there is no prefix_group"
+    return ""
+
+
+def _fault(name: str, cell: str, least: int) -> str:
     cell = " ".join(cell.split())
     shown = cell if len(cell) <= 40 else cell[:37] + "..."
     if name == "timestamp":
         return "" if is_time(cell) else f"'{shown}' is not a date and time"
+    if name.startswith("unused"):
+        return ""
+    if name in NAMES:
+        return _name_fault(cell, shown)
+    if not cell and name in ("prefix_tokens", "priority", "think_s"):
+        return ""
     value = _number(cell)
-    if name == "arrival_s":
+    if name in ("arrival_s", "think_s"):
         if value is None or not value >= 0:
             return f"'{shown}' is not a time of zero or more seconds"
         return f"'{shown}' is more than {MAX_ARRIVAL_S:.0f} seconds" if value > MAX_ARRIVAL_S else ""
-    if value is None or not value >= 1 or value % 1:
-        return f"'{shown}' is not a positive whole number"
+    if name == "priority":
+        fine = value is not None and abs(value) <= HIGHEST_PRIORITY and value % 1 == 0
+        return "" if fine else f"'{shown}' is not a whole number up to {HIGHEST_PRIORITY:,}"
+    least = 0 if name == "prefix_tokens" else least
+    if value is None or not value >= least or value % 1:
+        return f"'{shown}' is not a {'positive whole number' if least else 'whole number of zero or more'}"
     return f"'{shown}' is more than {MAX_TOKENS:,} tokens" if value > MAX_TOKENS else ""
+
+
+def _name_fault(cell: str, shown: str) -> str:
+    if not cell.isascii():
+        return f"'{shown}' has letters that are not ASCII"
+    return f"'{shown}' is longer than {LONGEST_NAME} letters" if len(cell) > LONGEST_NAME else ""
 
 
 def _number(cell: str) -> float | None:

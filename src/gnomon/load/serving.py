@@ -13,7 +13,7 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
-from gnomon.load.traces import trace_of
+from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
@@ -21,35 +21,63 @@ from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.search import objective
 from gnomon.search.arrivals import Arrivals
 from gnomon.spec import Cluster, EngineChoice, Model, Plan, ServingLoad
+from gnomon.spec.loads.arrivals import arrivals_of
+from gnomon.spec.loads.check import check_load
+from gnomon.spec.loads.lengths import lengths_of
+from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
 from gnomon.spec.plan import ROUTERS
-from gnomon.spec.questions.serving import LoadQuestion, PlanServingQuestion, SimulateServingQuestion
+from gnomon.spec.questions.serving import DrawnLoadQuestion, PlanServingQuestion, SimulateServingQuestion
 from gnomon.techniques import asked
 
 SIMULATED = 1000
 """Requests of a load that does not say how many."""
+DESCRIBED = ("arrivals", "prefix", "turns", "adapters", "priorities", "concurrency")
+"""Fields of a question that an answer repeats where they are given."""
 
 
 def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
     """The replica and the load of `simulate serve`."""
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
     load = load_of(question, str(question.trace or ""), SIMULATED)
-    said = ("trace", "rate", "input", "output", "requests", "seed")
+    if question.concurrency is not None:
+        _check_closed(load)
+    asked = {name: getattr(question, name) for name in ("trace", "rate", "input", "output", "requests", "seed")}
+    asked |= {name: getattr(question, name) for name in DESCRIBED if getattr(question, name) is not None}
+    if question.think is not None:
+        asked["think_s"] = question.think
     return SimulationInput(
-        replica=replica, load=load, trace=trace_of(load), asked={name: getattr(question, name) for name in said}
+        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
     )
 
 
-def load_of(question: LoadQuestion, trace: str, requests: int) -> ServingLoad:
+def load_of(question: DrawnLoadQuestion, trace: str, requests: int) -> ServingLoad:
     """Without a number of requests, all of a trace or so many drawn ones."""
     assert question.rate is None or isinstance(question.rate, float)
-    return ServingLoad(
+    assert question.think is None or isinstance(question.think, (int, float))
+    load = ServingLoad(
         trace=trace,
         rate_per_s=question.rate,
-        input_tokens=question.input,
-        output_tokens=question.output,
+        input_tokens=None if question.input is None else lengths_of(question.input, "--input"),
+        output_tokens=None if question.output is None else lengths_of(question.output, "--output"),
         requests=(0 if trace else requests) if question.requests is None else question.requests,
         seed=question.seed or 0,
+        arrivals=None if question.arrivals is None else arrivals_of(question.arrivals),
+        prefix=None if question.prefix is None else SharedPrefix.read(question.prefix, "--prefix"),
+        turns=question.turns or 1,
+        think_s=question.think or 0.0,
+        adapters=None if question.adapters is None else Adapters.read(str(question.adapters), "--adapters"),
+        priorities=() if question.priorities is None else priorities_of(question.priorities),
     )
+    check_load(load)
+    return with_lengths(load)
+
+
+def _check_closed(load: ServingLoad) -> None:
+    """Refuse a rate beside clients who wait for their answers."""
+    for flag, given in {"--rate": load.rate_per_s, "--arrivals": load.arrivals}.items():
+        if given is not None:
+            hint = f"Leave {flag} out, or --concurrency."
+            raise InputError("clients of a closed loop send when they have an answer", where=flag, hint=hint)
 
 
 def plan_of(question: PlanServingQuestion) -> PlanTask:
@@ -67,7 +95,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     if not question.trace and (question.input is None or question.output is None):
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
-    load = load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS)
+    load = located_lengths(load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS))
     return PlanTask(
         model=model,
         reference=_reference(question.model, model),
@@ -111,7 +139,7 @@ def task_of(plan: Plan) -> PlanTask:
         fleet=Cluster(pools=(pool,)),
         bindings={pool.chip.name: bind(pool, plan.engine.label)},
         engine=plan.engine,
-        arrivals=Arrivals(plan.load, plan.router, trace_of(plan.load)),
+        arrivals=Arrivals(with_lengths(plan.load), plan.router, trace_of(plan.load)),
         goals=plan.goals,
         asked_objective=None,
         dtypes=(plan.dtype,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from datetime import datetime
 from typing import Any
 
@@ -33,7 +34,7 @@ def seconds_since(stamps: NDArray[Any], start: Moment | None) -> tuple[NDArray[n
         raise ValueError("not a date")
     offsets = _take_offsets(letters)
     plain = np.char.rstrip(plain, b"Z ")
-    whole = plain.astype("datetime64[s]")
+    whole = _seconds(plain)
     years = whole.astype("datetime64[Y]").astype(np.int64) + 1970
     if np.isnat(whole).any() or years.min() < FIRST_YEAR or years.max() > LAST_YEAR:
         raise ValueError("not a date")
@@ -42,6 +43,16 @@ def seconds_since(stamps: NDArray[Any], start: Moment | None) -> tuple[NDArray[n
     start = start or (int(seconds[0]), int(parts[0]))
     found: NDArray[np.float64] = ((seconds - start[0]) * 1_000_000_000.0 + (parts - start[1])) / 1e9
     return found, start
+
+
+def _seconds(plain: NDArray[Any]) -> NDArray[np.datetime64]:
+    """Raises ValueError, also where NumPy would read an offset that was not taken off."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return plain.astype("datetime64[s]")
+        except UserWarning:
+            raise ValueError("not a date") from None
 
 
 def is_time(cell: str) -> bool:

@@ -91,8 +91,16 @@ def _trace(text: str) -> Named:
         return  # a published trace that is not on this machine
 
 
+def _lengths(text: str) -> Named:
+    """A file of lengths, where that is what they are drawn from."""
+    kind, colon, path = text.partition(":")
+    if colon and kind.strip().lower() == "file":
+        yield path.strip(), as_path(path.strip())
+
+
 FIELDS: Mapping[str, Callable[[str], Named]] = {
     "model": _model, "on": _chips, "fleet": _chips, "cluster": _chips, "trace": _trace,
+    "input": _lengths, "output": _lengths,
 }  # fmt: skip
 """Fields whose values may name files."""
 

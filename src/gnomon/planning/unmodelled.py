@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from gnomon.cost.governor import governor_of
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
@@ -160,9 +158,11 @@ def _flag(name: str, value: Any) -> str:
     return f"{flag} {value}" if not isinstance(value, bool) else flag if value else flag.replace("--", "--no-", 1)
 
 
-def idle_seed(load: ServingLoad, trace: RequestTrace | None, drawn: Requests) -> tuple[NotModelled, ...]:
+def idle_seed(
+    load: ServingLoad, trace: RequestTrace | None, drawn: Requests, closed: bool = False
+) -> tuple[NotModelled, ...]:
     """A seed without effect: arrivals are all at once, or from a trace."""
-    if not load.seed or not np.array_equal(draw(replace(load, seed=0), trace).arrival_s, drawn.arrival_s):
+    if not load.seed or not drawn.same(draw(replace(load, seed=0), trace, closed=closed)):
         return ()
     return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load fixes them"),)
 

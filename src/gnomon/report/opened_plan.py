@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gnomon.report.explain import BY
 from gnomon.report.figures import interval
 from gnomon.report.text import deployed, digits, flag, known, plural, words
 from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
+from gnomon.spec.loads.lengths import mean_of
 from gnomon.spec.workload import ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
@@ -58,8 +60,9 @@ def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     in_flight = best.output_tokens_per_s / plan.replicas * (known(best.tpot_s.get("mean")) or 0.0)
     batch = max(1, round(min(in_flight, MOST_SEQUENCES)))
     shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
-    if isinstance(load, ServingLoad) and load.input_tokens and load.output_tokens:
-        context = load.input_tokens + load.output_tokens // 2
+    means = _means(load) if isinstance(load, ServingLoad) else None
+    if means is not None:
+        context = means[0] + means[1] // 2
         shown += f", half of their output generated: context {context:,}"
     inputs: dict[str, Any] = {"on": f"{plan.chip}:{plan.ranks}", "settings": plan.engine.settings}
     inputs |= {name: getattr(plan, name) for name in ("model", "dtype", "kv_dtype")}
@@ -67,6 +70,16 @@ def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     named = deployed(inputs, resolved)
     step = ("--engine", plan.engine.label, "--phase", "decode", "--batch", batch, *flag("--context", context))
     return AnswerNode(name="one step", shown=shown, formula=BY + words("gnomon", "predict", *named, *step))
+
+
+def _means(load: ServingLoad) -> tuple[int, int] | None:
+    """Tokens of a prompt and of an output; none where they are a trace's, or those of sessions."""
+    if load.input_tokens is None or load.output_tokens is None or load.turns > 1:
+        return None
+    prompt, output = (mean_of(given) for given in (load.input_tokens, load.output_tokens))
+    if not math.isfinite(prompt + output):  # a file that is not open here
+        return None
+    return round(prompt) + (load.prefix.tokens if load.prefix else 0), round(output)
 
 
 def _choice(answer: PlanReport) -> AnswerNode:

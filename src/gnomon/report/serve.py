@@ -21,6 +21,8 @@ LEAST_REQUESTS = 100
 HEADROOM = 0.7
 """Share of its saturation that a replica of a proposed fleet is loaded to."""
 MOST_CHIPS = 4096
+DESCRIBED = ("input", "output", "arrivals", "prefix", "turns", "adapters", "priorities")
+"""Flags of a load beside its trace and its rate, which `plan serve` has too."""
 SHOWN_SLOWDOWN = 1.01
 """From here on a report says that the power limit lowers the clock."""
 """A fleet of more is not proposed."""
@@ -151,7 +153,9 @@ def why_lines(answer: ServingReport) -> list[str]:
 def _next(answer: ServingReport) -> list[str]:
     inputs = answer.inputs
     load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
-    load += [*flag("--input", inputs.get("input")), *flag("--output", inputs.get("output"))]
+    load += [one for name in DESCRIBED for one in flag(f"--{name}", inputs.get(name))]
+    if inputs.get("think_s"):
+        load += ["--think", f"{inputs['think_s']:g}s"]
     goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
     chips = _chips(answer)
     on = fleet(inputs["on"], answer.resolved, max(chips, 8))

@@ -32,6 +32,10 @@ MOST_DRAWN = 64
 """Replicas up to which every request of the stream is drawn and routed; beyond, only those of the one that is run."""
 LEAST_ROWS = 400
 """Requests of a trace that a share has at least; a shorter one goes on with blocks of the trace."""
+DRAWN = 20_000
+"""Requests of a drawn load that differ from each other: so many stand for all."""
+MOST_OF_A_CYCLE = 2_000_000
+"""Requests that are drawn at most to show a whole day, or both rates, of an arrival process."""
 MOST_TOGETHER = 8
 """Replicas that are simulated together at most; of a larger fleet a cell of so many stands for all."""
 
@@ -71,10 +75,25 @@ class Arrivals:
 
     @cached_property
     def whole(self) -> Requests:
-        """The trace; or one request of a drawn load, which are all alike."""
-        if not self.load.trace:
+        """The trace, or what stands for one where drawn requests differ; else one of them, which are all alike.
+
+        Turns of sessions are on their own here: a router may send them anywhere, and blocks of a trace cut sessions.
+        """
+        if self.load.alike:
             return draw(replace(self.load, rate_per_s=1.0, requests=1))
-        return draw(self.load, self.trace, repeat=False)
+        if self.load.trace:
+            found = draw(self.load, self.trace, repeat=False)
+        else:
+            rate = 1.0 if self.load.rate_per_s is None else self.load.rate_per_s
+            cycle = math.ceil(rate * self.load.arrivals.cycle_s) if self.load.arrivals else 0
+            count = max(self.load.requests, DRAWN, min(cycle, MOST_OF_A_CYCLE))
+            found = draw(replace(self.load, rate_per_s=rate, requests=count))
+        return replace(found, follows=None, think_s=None)
+
+    @property
+    def _recorded(self) -> bool:
+        """Whether there are requests to be taken in their order, from a trace or drawn once."""
+        return not self.load.alike
 
     @cached_property
     def rate_per_s(self) -> float:
@@ -106,10 +125,11 @@ class Arrivals:
         Several shares are parts of one trace: of several replicas, or stretches from its calm to its busy ones.
         """
         ways = self.ways(replicas)
-        if self.load.trace and len(self.whole) >= max(span, LEAST_ROWS * ways):
+        if self._recorded and len(self.whole) >= max(span, LEAST_ROWS * ways):
             shares = tuple(self._parts(ways, count, span))
             drawn = self.router != "round-robin" and ways > 1
-            return Routed(shares, sample=drawn or sum(map(len, shares)) < len(self.whole))
+            part = sum(map(len, shares)) < len(self.whole)
+            return Routed(shares, sample=drawn or part or not self.load.trace)
         return Routed((self._goes_on(ways, max(count, math.ceil(span / ways))),), sample=True)
 
     def _parts(self, ways: float, count: int, span: float) -> list[Requests]:
@@ -131,7 +151,7 @@ class Arrivals:
         """So many requests of one replica, beyond the end of the trace where it has one."""
         if self.router == "round-robin" and ways > 1:
             return self._every(int(ways), count)
-        if ways == 1 or not self.load.trace:  # a Poisson stream that is thinned at random stays one, only slower
+        if ways == 1 or not self._recorded:  # a Poisson stream that is thinned at random stays one, only slower
             return _slowed(self._at(np.arange(count)), ways)
         if ways > MOST_DRAWN:
             skips = np.random.Generator(np.random.PCG64([self.load.seed, 2])).geometric(1 / ways, count)
@@ -143,15 +163,13 @@ class Arrivals:
         """Requests so far apart that no two are of one block: any of the trace, at the mean distance of as many."""
         at = np.random.Generator(np.random.PCG64([self.load.seed, 4])).integers(len(self.whole), size=skips.size)
         arrival = np.cumsum(skips).astype(np.float64)
-        return Requests(
-            arrival - arrival[0], self.whole.input_tokens[at], self.whole.output_tokens[at], self.whole.name
-        )
+        return replace(self.whole.take(at), arrival_s=arrival - arrival[0])
 
     def _every(self, replicas: int, count: int) -> Requests:
         """Every R-th request: of a Poisson stream the gaps are sums of R exponentials."""
-        if self.load.trace and replicas >= MOST_DRAWN and replicas >= len(self.whole):
+        if self._recorded and replicas >= MOST_DRAWN and replicas >= len(self.whole):
             return self._scattered(np.full(count, replicas))
-        if self.load.trace or replicas <= MOST_DRAWN:
+        if self._recorded or replicas <= MOST_DRAWN:
             return self._at(np.arange(count) * replicas)
         gaps = np.random.Generator(np.random.PCG64(self.load.seed)).standard_gamma(replicas, count)
         gaps[0] = 0.0
@@ -164,15 +182,13 @@ class Arrivals:
 
     def _at(self, places: Indices) -> Requests:
         """The requests at some places of the endless stream; the first of them arrives at time zero."""
-        if not places.size or (self.load.trace and len(self.whole) > 1):
+        if not places.size or (self._recorded and len(self.whole) > 1):
             return _cut(self._beyond(places), slice(None))
         stream = draw(replace(self.load, rate_per_s=1.0, requests=int(places[-1]) + 1), self.trace)
         return _cut(self._equal(stream.arrival_s[places]), slice(None))
 
     def _equal(self, arrival: Floats) -> Requests:
-        one = self.whole
-        inputs, outputs = (np.repeat(tokens, arrival.size) for tokens in (one.input_tokens, one.output_tokens))
-        return Requests(arrival, inputs, outputs, one.name)
+        return replace(self.whole.take(np.zeros(arrival.size, np.int64)), arrival_s=arrival)
 
     def _beyond(self, places: Indices) -> Requests:
         """The trace, then blocks of it from random places, the end joined to the beginning by a mean gap."""
@@ -192,11 +208,11 @@ class Arrivals:
         first = places < size
         at = np.where(first, places, inside % size)
         arrival = np.where(first, clock[at], began[number] + clock[inside] - clock[starts[number]])
-        return Requests(arrival, trace.input_tokens[at], trace.output_tokens[at], trace.name)
+        return replace(trace.take(at), arrival_s=arrival)
 
 
 def _slowed(stream: Requests, factor: float) -> Requests:
-    return Requests(stream.arrival_s * factor, stream.input_tokens, stream.output_tokens, stream.name)
+    return replace(stream, arrival_s=stream.arrival_s * factor)
 
 
 def _stretches(share: Requests, count: int, least: int) -> list[Requests]:
@@ -216,6 +232,6 @@ def _stretches(share: Requests, count: int, least: int) -> list[Requests]:
 
 def _cut(stream: Requests, part: slice) -> Requests:
     """Some of the requests; the first of them arrives at time zero."""
-    arrival = stream.arrival_s[part]
-    start = arrival[0] if arrival.size else 0.0
-    return Requests(arrival - start, stream.input_tokens[part], stream.output_tokens[part], stream.name)
+    taken = stream if part == slice(None) else stream.take(np.arange(len(stream))[part])
+    start = taken.arrival_s[0] if len(taken) else 0.0
+    return replace(taken, arrival_s=taken.arrival_s - start)

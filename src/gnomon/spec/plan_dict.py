@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from gnomon.spec.loads.popularity import priorities_text
 from gnomon.spec.plan import Plan, Strategy
 from gnomon.spec.training import TrainingLoad
 from gnomon.spec.workload import Goal, ServingLoad
@@ -52,10 +53,21 @@ def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
         {
             "trace": load.trace,
             "rate_per_s": load.rate_per_s,
-            "input_tokens": load.input_tokens,
-            "output_tokens": load.output_tokens,
+            "input_tokens": _described(load.input_tokens),
+            "output_tokens": _described(load.output_tokens),
+            "arrivals": _described(load.arrivals),
+            "prefix": _described(load.prefix),
+            "turns": load.turns if load.turns > 1 else None,
+            "think_s": load.think_s or None,
+            "adapters": _described(load.adapters),
+            "priorities": priorities_text(load.priorities),
         }
     ) | {"requests": load.requests, "seed": load.seed}
+
+
+def _described(given: Any) -> Any:
+    """The text of a description; a number as it is."""
+    return getattr(given, "text", given)
 
 
 def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from gnomon.spec.answers import NotModelled
+    from gnomon.spec.loads.arrivals.base import ArrivalProcess
+    from gnomon.spec.loads.lengths.base import Lengths
+    from gnomon.spec.loads.popularity import Adapters, Priorities, SharedPrefix
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -148,6 +155,17 @@ class Requests:
             think_s=None if self.think_s is None else self.think_s[at],
         )
 
+    def same(self, other: Requests) -> bool:
+        """Whether the other ones have the same columns; their trees of prefixes are taken to be the same."""
+
+        def columns(one: Requests) -> list[Floats | Ints | None]:
+            nodes = None if one.prefixes is None else one.prefixes.node
+            lists: list[Floats | Ints | None] = [one.arrival_s, one.input_tokens, one.output_tokens, nodes]
+            return [*lists, one.adapter, one.priority, one.follows, one.think_s]
+
+        pairs = zip(columns(self), columns(other), strict=True)
+        return all(mine is theirs or np.array_equal(mine, theirs) for mine, theirs in pairs)  # type: ignore[arg-type]
+
     def first(self, count: int) -> Requests:
         """The first of them."""
         return self.take(np.arange(min(count, len(self))))
@@ -165,25 +183,23 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestTrace:
-    """What the file of a trace says: the lengths of its requests, and when they arrive where it has that."""
+    """What the file of a trace says: its requests, and whether it has the times at which they arrive."""
 
-    arrival_s: Floats | None
-    input_tokens: Ints
-    output_tokens: Ints
-    name: str
+    requests: Requests
+    """In the order of the file; arrivals are zero where it has none."""
+    timed: bool
     file: str
-    line_of: Callable[[int], int]
-    """The line that holds the request at a place."""
+    spot_of: Callable[[int], str]
+    """Where the request at a place stands: `line 3`."""
+    not_modelled: tuple[NotModelled, ...] = ()
+    """What is in the file and acts on no request."""
 
     def __len__(self) -> int:
-        return int(self.input_tokens.size)
+        return len(self.requests)
 
     def first(self, count: int) -> RequestTrace:
         """The first of them."""
-        times = None if self.arrival_s is None else self.arrival_s[:count]
-        return replace(
-            self, arrival_s=times, input_tokens=self.input_tokens[:count], output_tokens=self.output_tokens[:count]
-        )
+        return self if count >= len(self) else replace(self, requests=self.requests.first(count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +208,30 @@ class ServingLoad:
 
     trace: str = ""
     rate_per_s: float | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    """Requests a second, turns of sessions included."""
+    input_tokens: int | Lengths | None = None
+    """Of a session's turn: what it adds to those before it."""
+    output_tokens: int | Lengths | None = None
     requests: int = 1000
     seed: int = 0
+    arrivals: ArrivalProcess | None = None
+    """Poisson, or those of the trace, where there is none."""
+    prefix: SharedPrefix | None = None
+    turns: int = 1
+    """Of a session; each waits for the answer to the one before it."""
+    think_s: float = 0.0
+    """From an answer to the next turn."""
+    adapters: Adapters | None = None
+    priorities: Priorities = ()
+
+    @property
+    def alike(self) -> bool:
+        """Whether requests are drawn that differ only in their arrivals, which are those of a Poisson process."""
+        from gnomon.spec.loads.arrivals.poisson import Poisson
+
+        drawn = isinstance(self.input_tokens, int) and isinstance(self.output_tokens, int) and self.turns == 1
+        plain = self.arrivals is None or isinstance(self.arrivals, Poisson)
+        return not self.trace and drawn and plain and not (self.prefix or self.adapters or self.priorities)
 
 
 MAX_TOKENS = 100_000_000

@@ -56,7 +56,8 @@ def _serving(given: Fields) -> dict[str, Any]:
     found: dict[str, Any] = {"kv_dtype": given.text("kv_dtype"), "settings": given.inner("settings").items()}
     load: dict[str, Any] = {}
     names = {"trace": "trace", "rate": "rate_per_s", "input": "input_tokens", "output": "output_tokens"}
-    for asked, field in (names | {"requests": "requests", "seed": "seed"}).items():
+    same = ("requests", "seed", "arrivals", "prefix", "turns", "think_s", "adapters", "priorities")
+    for asked, field in (names | {name: name for name in same}).items():
         if given.has(asked):
             load[field] = given.raw(asked)
     described = "trace" in load or "input_tokens" in load

@@ -11,6 +11,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.planning.steps.energy import energy_j
 from gnomon.search.bounds import Demand, KnownSteps, most_requests_per_s
 from gnomon.sim.serving import ServingRun, simulate
+from gnomon.sim.serving.closed import simulate_closed
 from gnomon.spec import ServingLimits
 from gnomon.spec.workload import METRICS
 
@@ -24,15 +25,16 @@ RunFigures = Mapping[str, Mapping[str, float]]
 
 
 def bands(
-    engine: Engine, deployment: Deployment, run: ServingRun, sustained: float = 0.0
+    engine: Engine, deployment: Deployment, run: ServingRun, sustained: float = 0.0, clients: int | None = None
 ) -> dict[str, dict[str, Band]]:
     """Low and high, 90%, of every statistic of a run, by metric; `sustained` is its saturation rate, where it is
-    known."""
+    known, and `clients` are those of a closed loop."""
     part, demand = run.requests.first(PART), Demand.of(run.requests)
 
     def figures(cost: StepCost, limits: ServingLimits) -> RunFigures:
         most = most_requests_per_s(KnownSteps(cost, demand), limits)
-        return _figures(deployment, simulate(part, cost, limits), most)
+        again = simulate(part, cost, limits) if clients is None else simulate_closed(part, clients, cost, limits)
+        return _figures(deployment, again, most)
 
     center, *draws = (figures(*drawn) for drawn in engine.drawn(deployment, DRAWN, part.longest))
     whole = _figures(deployment, run, sustained)

@@ -12,6 +12,7 @@ from gnomon.engines import Engine
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.task import PlanTask
+from gnomon.planning.serving.unread import one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
@@ -24,7 +25,7 @@ from gnomon.search.neighbours import (
     other_shape,
     other_shape_by_rate,
 )
-from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
+from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
@@ -63,6 +64,8 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         not_modelled=(
             *replica.engine.not_modelled(question.engine.settings, chip),
             *_not_modelled(question, best),
+            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace),
+            *one_by_one(question.arrivals.load, question.arrivals.trace),
             *idle_in_plans(question.fleet, question.model),
         ),
         plans_considered=found.considered,
@@ -218,13 +221,10 @@ def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predict
     family = score.plan.family
     replica = evaluator.replicas[family]
     load, pool = question.arrivals.load, replica.deployment.pool
-    drawn = ServingLoad(
-        trace=load.trace,
+    drawn = replace(
+        load,
         rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens,
         requests=load.requests if load.trace else max(load.requests, score.detail.requests),
-        seed=load.seed,
     )
     return Plan(
         model=question.reference,

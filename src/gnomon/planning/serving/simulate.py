@@ -12,10 +12,12 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, title_of
 from gnomon.planning.serving.bands import bands
+from gnomon.planning.serving.unread import unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded
 from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
+from gnomon.sim.serving.closed import simulate_closed
 from gnomon.spec import NotModelled, Requests, ServingLoad
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.drawing import draw
@@ -32,6 +34,8 @@ class SimulationInput:
     """What the load's trace says, where it has one."""
     asked: Mapping[str, Any]
     """The load as it was asked for, for the answer's inputs."""
+    concurrency: int | None = None
+    """Clients of a closed loop, where it is one."""
 
 
 def simulate_replica(
@@ -40,21 +44,34 @@ def simulate_replica(
     """Serve the load and report the latencies that clients see."""
     replica, load = given.replica, given.load
     engine, deployment = replica.engine, replica.deploy()
-    stream = draw(load, given.trace)
+    closed = given.concurrency is not None
+    stream = draw(load, given.trace, closed=closed)
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
     _check_lengths(stream, given, limits.max_context)
-    run = simulate(stream, cost, limits, record=record, progress=progress)
+    if given.concurrency is None:
+        run = simulate(stream, cost, limits, record=record, progress=progress)
+    else:
+        _refuse_record(record)
+        run = simulate_closed(stream, given.concurrency, cost, limits)
     unmodelled = (
         *engine.not_modelled(replica.settings, replica.pool.chip, set_aside(engine, deployment, replica.settings)),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
-        *idle_seed(load, given.trace, stream),
+        *idle_seed(load, given.trace, stream, closed),
         *idle_rate(load, stream),
+        *unread_columns(stream, load, given.trace),
+        *unused_times(given.trace, given.concurrency),
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
     sustained = saturation_rps(stream, cost, limits)
     answer = _report(engine, deployment, run, inputs, sustained=sustained, unmodelled=unmodelled)
     return replace(answer, resolved=replica.resolved)
+
+
+def _refuse_record(record: Recorder | None) -> None:
+    if record is not None:
+        hint = "Leave it out, or give a --rate."
+        raise InputError("a closed loop keeps no steps", where="--trace-out", hint=hint)
 
 
 def _report(
@@ -68,12 +85,14 @@ def _report(
 ) -> ServingReport:
     chip, ranks, grid = deployment.pool.chip, deployment.strategy.ranks, deployment.pool.grid
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
+    clients = inputs.get("concurrency")
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
     return ServingReport(
-        title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
+        title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs)}",
         not_modelled=unmodelled,
         saturation_rps=sustained,
-        overloaded=overloaded(
+        overloaded=clients is None
+        and overloaded(
             run.requests.arrival_s,
             run.first_token_s,
             run.finish_s,
@@ -102,7 +121,7 @@ def _report(
         kv_blocks=engine.limits(deployment).kv_blocks,
         peak_kv_blocks=run.peak_kv_blocks,
         inputs=inputs,
-        bands=bands(engine, deployment, run, sustained),
+        bands=bands(engine, deployment, run, sustained, clients),
         run=run,
     )
 
@@ -115,13 +134,14 @@ def _settled(run: ServingRun) -> bool | None:
 
 def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> None:
     """Refuse the first request that is longer than the context (`longest`)."""
-    total = stream.input_tokens + stream.output_tokens
-    if int(total.max()) <= longest:
+    if stream.longest <= longest:
         return
+    trace = given.trace
+    named = stream if trace is None else trace.requests  # in the order of the file, which says where it stands
+    total = named.input_tokens + named.output_tokens
     place = int(np.argmax(total > longest))
     tokens = int(total[place])
-    trace = given.trace
-    where = "--input, --output" if trace is None else f"{given.load.trace} line {trace.line_of(place)}"
+    where = "--input, --output" if trace is None else f"{given.load.trace} {trace.spot_of(place)}"
     hint = f"Shorten it to at most {longest:,}"
     if tokens <= given.replica.model.max_context:
         hint += f", or allow longer sequences: --set max_model_len={tokens}"
@@ -129,9 +149,12 @@ def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> No
     raise InputError(message, where=where, hint=f"{hint}.")
 
 
-def _stream(requests: Requests, asked: float | None) -> str:
+def _stream(requests: Requests, inputs: Mapping[str, Any]) -> str:
     if len(requests) == 1:
         return "1 request"
+    asked, clients = inputs.get("rate"), inputs.get("concurrency")
+    if clients is not None:
+        return f"{len(requests):,} requests of {clients:,} client{'s' * (clients != 1)} in a closed loop"
     rate = requests.rate_per_s if asked is None else asked
     pattern = "all at once" if rate == float("inf") else f"at {rate:.3g} requests/s"
     return f"{len(requests):,} requests {pattern}"

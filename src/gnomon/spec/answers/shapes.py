@@ -60,10 +60,17 @@ class Inputs(TypedDict, total=False):
     asked: Mapping[str, Any]
     trace: str | None
     rate: float | None
-    input: int | None
-    output: int | None
+    input: str | int | None
+    output: str | int | None
     requests: int | None
     seed: int | None
+    concurrency: int | None
+    arrivals: str | None
+    prefix: str | None
+    turns: int | None
+    think_s: float | None
+    adapters: str | int | None
+    priorities: str | None
     seq: Degree
     global_batch: Degree
     micro_batch: Degree

@@ -70,12 +70,20 @@ def _in_range(value: Any, flag: Flag) -> int:
     return number
 
 
+def _length(value: Any, flag: Flag) -> int | str:
+    """Tokens, or the description of a distribution of them, which is read where the load is made."""
+    if isinstance(value, str) and value.strip()[:1].isalpha():
+        return value.strip()
+    return parse_whole(value, flag.where, least=flag.least, most=flag.most)
+
+
 NUMBERS: dict[str, Callable[[Any, Flag], Any]] = {
     "whole": _in_range,
     "size": lambda value, flag: parse_whole(value, flag.where, least=flag.least, most=flag.most),
     "rate": lambda value, flag: parse_rate(value, flag.where),
     "count": lambda value, flag: parse_count(value, flag.where),
     "duration": lambda value, flag: parse_duration(value, flag.where),
+    "length": lambda value, flag: _length(value, flag),
     "watts": lambda value, flag: parse_watts(value, flag.where),
 }
 """Readers of numbers that come from Python; texts of a command line are read before."""

@@ -32,12 +32,31 @@ SLO_HELP = (
     "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
     "Metrics: ttft, tpot, e2e. Statistics: mean, p50, p90, p95, p99. May be repeated."
 )
+TRACE_HELP = (
+    "A trace of requests: CSV or JSONL with arrival_s,input_tokens,output_tokens, an Azure, BurstGPT, Mooncake or "
+    "ShareGPT trace, or the results of vllm bench serve, AIPerf or GuideLLM; also packed (.gz)."
+)
+LENGTH_HELP = "length, or lognormal:mean=1024,cv=1, lognormal:p50=700,p99=8000, uniform:low=100,high=500, file:FILE."
+ARRIVALS_HELP = (
+    "How requests arrive at --rate: poisson (the default), constant, gamma:cv=3, markov:ratio=10,high=1m,low=5m or "
+    "diurnal:ratio=4,period=1d."
+)
+PREFIX_HELP = "Texts that prompts begin with, before --input, such as groups=8,tokens=2048,zipf=1."
+TURNS_HELP = "Turns of a session, each with --input new tokens; prompts contain the turns before."
+THINK_HELP = "From an answer to the next turn of its session, such as 30s."
+ADAPTERS_HELP = "LoRA adapters that requests ask for, such as 32 or 32,zipf=1."
+PRIORITIES_HELP = "Shares of requests by priority, lower ones first: 0=0.9,1=0.1."
+CONCURRENCY_HELP = "Clients that each send their next request when they have the last answer; instead of --rate."
 ROUTER_HELP = "How requests reach replicas: random (as in a Kubernetes Service), round-robin or least-requests."
 DTYPES_HELP = "Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one."
 
 
 def length(name: str, what: str) -> Any:
     return flag(f"--{name}", "size", "TOKENS", f"Mean {what} length. {COUNTS}", default=None)
+
+
+def drawn_length(name: str, what: str) -> Any:
+    return flag(f"--{name}", "length", "TOKENS", f"{what} {LENGTH_HELP} {COUNTS}", default=None)
 
 
 def seed() -> Any:
@@ -48,7 +67,7 @@ def seed() -> Any:
 class LoadQuestion(Question):
     """Requests: a trace, or lengths and a rate to draw them at."""
 
-    trace: str | Path | None = flag("--trace", "trace", "FILE.csv", "A trace of requests.", default=None)
+    trace: str | Path | None = flag("--trace", "trace", "FILE", "A trace of requests.", default=None)
     rate: float | str | None = flag("--rate", "rate", "R", "Requests a second to draw.", default=None)
     input: int | None = length("input", "prompt")
     output: int | None = length("output", "answer")
@@ -59,17 +78,33 @@ class LoadQuestion(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulateServingQuestion(LoadQuestion, ServedQuestion):
+class DrawnLoadQuestion(LoadQuestion):
+    """Requests: a trace, or a description to draw them from."""
+
+    trace: str | Path | None = flag("--trace", "trace", "FILE", TRACE_HELP, default=None)
+    input: int | str | None = drawn_length("input", "Prompt")  # type: ignore[assignment]
+    output: int | str | None = drawn_length("output", "Answer")  # type: ignore[assignment]
+    arrivals: str | None = flag("--arrivals", "text", "HOW", ARRIVALS_HELP, default=None)
+    prefix: str | None = flag("--prefix", "text", "groups=G,tokens=T", PREFIX_HELP, default=None)
+    turns: int | None = flag("--turns", "size", "N", TURNS_HELP, default=None)
+    think: float | str | None = flag("--think", "duration", "TIME", THINK_HELP, default=None)
+    adapters: int | str | None = flag("--adapters", "text", "N", ADAPTERS_HELP, default=None)
+    priorities: str | None = flag("--priorities", "text", "P=SHARE,…", PRIORITIES_HELP, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateServingQuestion(DrawnLoadQuestion, ServedQuestion):
     """TTFT, TPOT, throughput, energy and cost of a served load."""
 
     engine: str = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
     dp: int = degree("dp", "Data", " Ranks with sequences of their own.")
     seed: int = seed()
+    concurrency: int | None = flag("--concurrency", "size", "N", CONCURRENCY_HELP, default=None)
     power_limit_w: float | None = power_limit()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanServingQuestion(LoadQuestion):
+class PlanServingQuestion(DrawnLoadQuestion):
     """The best deployment for a load and its goals, and why it won."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)

@@ -1,0 +1,60 @@
+"""What loads say and simulations do not follow yet, for the answer's list of what is not modelled."""
+
+from __future__ import annotations
+
+from gnomon.spec import NotModelled, Requests, ServingLoad
+from gnomon.spec.loads.popularity import priorities_text
+from gnomon.spec.workload import RequestTrace
+
+NOT_READ = ("prefixes", "adapter", "priority", "follows")
+"""Columns of requests that the simulator does not read yet: a name goes as soon as it does."""
+WHY = {
+    "prefixes": "prompts are prefilled in full: no prefix cache is simulated",
+    "adapter": "all requests run as on the base model",
+    "priority": "requests are scheduled in order of arrival",
+    "follows": "later turns do not wait for the answer to the one before",
+}
+COLUMNS = {"prefixes": "prefix_group", "adapter": "adapter", "priority": "priority", "follows": "think_s"}
+"""Columns of a trace that they come from."""
+ROUTED = "plans take turns one by one, at the earliest time they can arrive: a router may send them anywhere"
+
+
+def unread_columns(stream: Requests, load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModelled, ...]:
+    """Columns of a load that no figure depends on, by the flags or the columns that gave them; and what the trace's
+    reader left out."""
+    found = [
+        NotModelled(option=option, why=WHY[name])
+        for name in NOT_READ
+        if getattr(stream, name) is not None
+        for option in _options(name, load)
+    ]
+    return (*found, *(trace.not_modelled if trace else ()))
+
+
+def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModelled, ...]:
+    """Sessions, which plans do not keep together."""
+    if load.turns == 1 and (trace is None or trace.requests.follows is None):
+        return ()
+    option = f"--turns {load.turns}" if load.turns > 1 else "column think_s"
+    return (NotModelled(option=option, why=ROUTED),)
+
+
+def unused_times(trace: RequestTrace | None, clients: int | None) -> tuple[NotModelled, ...]:
+    """Arrivals of a trace that a closed loop does not follow."""
+    if clients is None or trace is None or not trace.timed:
+        return ()
+    why = "clients of a closed loop send when they have an answer"
+    return (NotModelled(option="arrival times of --trace", why=why),)
+
+
+def _options(name: str, load: ServingLoad) -> tuple[str, ...]:
+    if load.trace and load.turns == 1:
+        return (f"column {COLUMNS[name]}",)
+    turns = f"--turns {load.turns}" if load.turns > 1 else ""
+    flags = {
+        "prefixes": f"--prefix {load.prefix}" if load.prefix else turns,
+        "adapter": f"--adapters {load.adapters}",
+        "priority": f"--priorities {priorities_text(load.priorities)}",
+        "follows": turns,
+    }
+    return (flags[name],)

@@ -1,0 +1,1 @@
+"""Loads as they are described: arrivals, lengths, prefixes, sessions, adapters and priorities."""
