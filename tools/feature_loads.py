@@ -54,7 +54,8 @@ from tools.power_samples import Card, sampled
 from tools.server_loads import HZ, MAX_MODEL_LEN, core_cpu_s, end_engine
 
 from gnomon.calibrate.server_loads import request_columns
-from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner, versions
+from gnomon.engines.replay import MeasuredRun
+from gnomon.engines.vllm.runner import VllmRunner, versions
 from gnomon.load import config_of
 from gnomon.spec import Requests
 

@@ -35,7 +35,8 @@ import numpy as np
 from tools.power_samples import Card, sampled
 
 from gnomon.calibrate.server_loads import Load, Recorded, arriving, bursts, rates, renewal, together
-from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner, versions
+from gnomon.engines.replay import MeasuredRun
+from gnomon.engines.vllm.runner import VllmRunner, versions
 from gnomon.load import config_of
 from gnomon.spec import Requests
 

@@ -22,7 +22,7 @@ from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.lengths.base import Lengths
 from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
 from gnomon.spec.loads.sessions import MOST_THINK_S, MOST_TURNS
-from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan import DEFAULT_ENGINE, ROUTERS
 from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
 from gnomon.spec.workload import MAX_TOKENS
 from gnomon.units import check_rate, parse_count
@@ -176,7 +176,7 @@ def _engine(fields: Fields, trains: bool) -> EngineChoice:
     if trains:
         read_recipe(fields.inner("settings"))
     choice = EngineChoice(
-        name=fields.text("name") if trains else fields.text("name", "vllm"),
+        name=fields.text("name") if trains else fields.text("name", DEFAULT_ENGINE),
         version=fields.text("version", ""),
         settings=fields.inner("settings").items(),
     )

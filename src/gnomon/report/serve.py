@@ -139,13 +139,14 @@ def why_lines(answer: ServingReport) -> list[str]:
     blocks, peak = answer.kv_blocks, answer.peak_kv_blocks
     share = f"{peak / blocks:.0%}" if blocks else "none"
     cache = f"at most {share} of the KV cache in use ({peak:,} of {blocks:,} blocks)"
-    lost = answer.preemptions
+    found, lost = answer.cache_hit_rate, answer.preemptions
     energy = f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)}"
     lower = answer.clock_slowdown >= SHOWN_SLOWDOWN
     held = f", the clock at {1 / answer.clock_slowdown:.0%} of the highest by the power limit" if lower else ""
     return [
         busy,
         cache + (f"; {plural(lost, 'preemption')}" if lost else ""),
+        *([f"{found:.0%} of the prompt tokens from the prefix cache"] if found else []),
         f"{energy} in all, {digits(answer.power_w)} W on average{held}",
     ]
 

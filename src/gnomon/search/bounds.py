@@ -31,6 +31,7 @@ class Demand:
     """The lengths of a load's requests, as the bounds need them; each array is sorted."""
 
     inputs: NDArray[np.int64]
+    """Prompt tokens that are computed at least: a prefix cache may have the others."""
     outputs: NDArray[np.int64]
     decoded_inputs: NDArray[np.int64]
     """Prompts of the requests that ask for more than one token."""
@@ -42,7 +43,7 @@ class Demand:
         later = requests.output_tokens - 1.0
         cached = float((requests.input_tokens * later + later * (later - 1) / 2).sum())
         return cls(
-            np.sort(requests.input_tokens),
+            np.sort(requests.unshared_tokens),
             np.sort(requests.output_tokens),
             np.sort(requests.input_tokens[requests.output_tokens > 1]),
             cached / max(1.0, float(later.sum())),

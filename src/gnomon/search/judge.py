@@ -215,8 +215,10 @@ def places_taken(peak_sequences: int, finish_s: Floats) -> int:
 def same_schedule(ran: ServingLimits, other: ServingLimits, peaks: Peaks) -> bool:
     """Whether a run within some limits goes exactly the same way within others: each limit is the same, or was never
     met by the run and is too far away for it in the other."""
-    varied = {"max_sequences": 1, "max_step_tokens": 1, "kv_blocks": 1, "max_context": 1}
-    if replace(ran, **varied) != replace(other, **varied):
+    alike, likewise = (
+        replace(each, max_sequences=1, max_step_tokens=1, kv_blocks=1, max_context=1) for each in (ran, other)
+    )
+    if alike != likewise:
         return False
     pairs = (
         (ran.max_sequences, other.max_sequences, peaks.places),

@@ -170,6 +170,27 @@ class Requests:
         """The first of them."""
         return self.take(np.arange(min(count, len(self))))
 
+    def first_sessions(self, count: int) -> Requests:
+        """The first of them, with the turns of no session cut off: as many sessions as have so many requests."""
+        if self.follows is None:
+            return self.first(count)
+        root = np.arange(len(self))
+        while (behind := self.follows[root] >= 0).any():
+            root[behind] = self.follows[root[behind]]
+        begins = np.flatnonzero(self.follows < 0)
+        turns = np.bincount(root, minlength=len(self))[begins]
+        last = begins[min(int(np.searchsorted(np.cumsum(turns), count)), begins.size - 1)]
+        return self.take(np.flatnonzero(root <= last))
+
+    @property
+    def unshared_tokens(self) -> Ints:
+        """Of each prompt, the tokens that no cache can have: at least the last one."""
+        if self.prefixes is None:
+            return self.input_tokens
+        shared = np.append(self.prefixes.end, 0)[self.prefixes.node]
+        own: Ints = np.maximum(self.input_tokens - shared, 1)
+        return own
+
     @property
     def longest(self) -> int:
         """Tokens of the longest request, prompt and output."""

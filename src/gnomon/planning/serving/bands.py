@@ -12,7 +12,7 @@ from gnomon.planning.steps.energy import energy_j
 from gnomon.search.bounds import Demand, KnownSteps, most_requests_per_s
 from gnomon.sim.serving import ServingRun, simulate
 from gnomon.sim.serving.closed import simulate_closed
-from gnomon.spec import ServingLimits
+from gnomon.spec import Requests, ServingLimits
 from gnomon.spec.workload import METRICS
 
 DRAWN = 16
@@ -25,15 +25,22 @@ RunFigures = Mapping[str, Mapping[str, float]]
 
 
 def bands(
-    engine: Engine, deployment: Deployment, run: ServingRun, sustained: float = 0.0, clients: int | None = None
+    engine: Engine,
+    deployment: Deployment,
+    run: ServingRun,
+    stream: Requests,
+    *,
+    sustained: float = 0.0,
+    clients: int | None = None,
 ) -> dict[str, dict[str, Band]]:
-    """Low and high, 90%, of every statistic of a run, by metric; `sustained` is its saturation rate, where it is
-    known, and `clients` are those of a closed loop."""
-    part, demand = run.requests.first(PART), Demand.of(run.requests)
+    """Low and high, 90%, of every statistic of a run of a stream, by metric; `sustained` is its saturation rate, where
+    it is known, and `clients` are those of a closed loop."""
+    part, demand = stream.first_sessions(PART), Demand.of(stream)
+    waits = clients is not None or stream.follows is not None
 
     def figures(cost: StepCost, limits: ServingLimits) -> RunFigures:
         most = most_requests_per_s(KnownSteps(cost, demand), limits)
-        again = simulate(part, cost, limits) if clients is None else simulate_closed(part, clients, cost, limits)
+        again = simulate_closed(part, clients, cost, limits) if waits else simulate(part, cost, limits)
         return _figures(deployment, again, most)
 
     center, *draws = (figures(*drawn) for drawn in engine.drawn(deployment, DRAWN, part.longest))

@@ -49,6 +49,8 @@ MOST_REQUESTS = 80_000
 """Requests of one run at most; a plan that has not settled by then is not called good."""
 GROWN = 2_000
 """Requests of an unsettled run before its queue is believed to grow: a large batch that still fills looks the same."""
+ANY_BLOCKS = 1 << 40
+"""Where prompts share beginnings, every block more keeps more of them: no run goes the same way with fewer."""
 MOST_HELD = 256
 """Plans whose runs are kept to go on from."""
 
@@ -200,6 +202,8 @@ class ServingEvaluator:
     def _peaks(self, runs: list[ServingRun], limits: ServingLimits) -> Peaks:
         sequences = max(run.peak_sequences for run in runs)
         longest = -(-self._arrivals.longest // limits.block_tokens)
+        if any(run.requests.prefixes is not None for run in runs):
+            longest = ANY_BLOCKS
         return Peaks(
             places=max(places_taken(run.peak_sequences, run.finish_s) for run in runs),
             step_tokens=max(sequences, *(run.peak_step_tokens for run in runs)),

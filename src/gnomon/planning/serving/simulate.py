@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
-from gnomon.planning.deploy import ReplicaSpec, title_of
+from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.planning.serving.unread import unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
@@ -48,10 +48,10 @@ def simulate_replica(
     stream = draw(load, given.trace, closed=closed)
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
     _check_lengths(stream, given, limits.max_context)
-    if given.concurrency is None:
+    if given.concurrency is None and stream.follows is None:
         run = simulate(stream, cost, limits, record=record, progress=progress)
     else:
-        _refuse_record(record)
+        _refuse_record(record, given.concurrency)
         run = simulate_closed(stream, given.concurrency, cost, limits)
     unmodelled = (
         *engine.not_modelled(replica.settings, replica.pool.chip, set_aside(engine, deployment, replica.settings)),
@@ -64,14 +64,14 @@ def simulate_replica(
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
     sustained = saturation_rps(stream, cost, limits)
-    answer = _report(engine, deployment, run, inputs, sustained=sustained, unmodelled=unmodelled)
+    answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, unmodelled=unmodelled)
     return replace(answer, resolved=replica.resolved)
 
 
-def _refuse_record(record: Recorder | None) -> None:
+def _refuse_record(record: Recorder | None, clients: int | None) -> None:
     if record is not None:
-        hint = "Leave it out, or give a --rate."
-        raise InputError("a closed loop keeps no steps", where="--trace-out", hint=hint)
+        what, hint = ("sessions keep", "") if clients is None else ("a closed loop keeps", ", or give a --rate")
+        raise InputError(f"{what} no steps", where="--trace-out", hint=f"Leave it out{hint}.")
 
 
 def _report(
@@ -80,6 +80,7 @@ def _report(
     run: ServingRun,
     inputs: Mapping[str, Any],
     *,
+    stream: Requests,
     sustained: float,
     unmodelled: tuple[NotModelled, ...],
 ) -> ServingReport:
@@ -120,8 +121,9 @@ def _report(
         busy_fraction=min(run.busy_s / run.makespan_s, 1.0),
         kv_blocks=engine.limits(deployment).kv_blocks,
         peak_kv_blocks=run.peak_kv_blocks,
+        cache_hit_rate=run.cache_hit_rate,
         inputs=inputs,
-        bands=bands(engine, deployment, run, sustained, clients),
+        bands=bands(engine, deployment, run, stream, sustained=sustained, clients=clients),
         run=run,
     )
 
@@ -144,7 +146,7 @@ def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> No
     where = "--input, --output" if trace is None else f"{given.load.trace} {trace.spot_of(place)}"
     hint = f"Shorten it to at most {longest:,}"
     if tokens <= given.replica.model.max_context:
-        hint += f", or allow longer sequences: --set max_model_len={tokens}"
+        hint += f", or allow longer sequences: {set_flags(given.replica.engine.settings_for(context=tokens))}"
     message = f"prompt and output are {tokens:,} tokens, more than the context of {longest:,}"
     raise InputError(message, where=where, hint=f"{hint}.")
 

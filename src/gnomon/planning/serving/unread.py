@@ -6,15 +6,13 @@ from gnomon.spec import NotModelled, Requests, ServingLoad
 from gnomon.spec.loads.popularity import priorities_text
 from gnomon.spec.workload import RequestTrace
 
-NOT_READ = ("prefixes", "adapter", "priority", "follows")
+NOT_READ = ("adapter", "priority")
 """Columns of requests that the simulator does not read yet: a name goes as soon as it does."""
 WHY = {
-    "prefixes": "prompts are prefilled in full: no prefix cache is simulated",
     "adapter": "all requests run as on the base model",
     "priority": "requests are scheduled in order of arrival",
-    "follows": "later turns do not wait for the answer to the one before",
 }
-COLUMNS = {"prefixes": "prefix_group", "adapter": "adapter", "priority": "priority", "follows": "think_s"}
+COLUMNS = {"adapter": "adapter", "priority": "priority"}
 """Columns of a trace that they come from."""
 ROUTED = "plans take turns one by one, at the earliest time they can arrive: a router may send them anywhere"
 
@@ -50,11 +48,8 @@ def unused_times(trace: RequestTrace | None, clients: int | None) -> tuple[NotMo
 def _options(name: str, load: ServingLoad) -> tuple[str, ...]:
     if load.trace and load.turns == 1:
         return (f"column {COLUMNS[name]}",)
-    turns = f"--turns {load.turns}" if load.turns > 1 else ""
     flags = {
-        "prefixes": f"--prefix {load.prefix}" if load.prefix else turns,
         "adapter": f"--adapters {load.adapters}",
         "priority": f"--priorities {priorities_text(load.priorities)}",
-        "follows": turns,
     }
     return (flags[name],)

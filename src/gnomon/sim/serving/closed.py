@@ -1,9 +1,6 @@
-"""A closed loop on one replica: so many clients, each of which sends its next request when the last one has
-finished."""
+"""One replica whose clients wait for answers: a closed loop, or the turns of sessions."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.routers import router
@@ -13,13 +10,13 @@ from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 
-def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> ServingRun:
-    """Serve the requests in their order, never more than `clients` at once; their own arrival times are ignored.
+def simulate_closed(requests: Requests, clients: int | None, cost: StepCost, limits: ServingLimits) -> ServingRun:
+    """Serve the requests in their order, never more than `clients` at once; their own arrival times are ignored. The
+    first ones arrive together, each other one at the moment a client has the last token of the one before it.
 
-    The first ones arrive together, each other one at the moment a client has the last token of the one before it. The
-    run's requests have the arrivals that came of it: `simulate` makes the same run of them.
+    Without `clients`, turns of a session arrive when their client has thought about the answer before them.
+    The run has its requests in the order of the arrivals that came of it: `simulate` makes the same run of them.
     """
     stage = Stage(replicas=(ReplicaModel(cost=cost, limits=limits),), router=router("round-robin"))
-    system = simulate_system(requests, (stage,), clients=clients)
-    ((run,),) = system.stages
-    return replace(run, requests=system.requests)
+    ((run,),) = simulate_system(requests, (stage,), clients=clients).stages
+    return run

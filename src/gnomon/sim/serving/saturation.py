@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,10 +27,11 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) ->
     count = min(max(LEAST_REQUESTS, GENERATIONS * held), MOST_REQUESTS)
     random = np.random.Generator(np.random.PCG64(0))
     at = random.permutation(max(count, len(requests)))[:count] % len(requests)
-    outputs = requests.output_tokens[at]
+    taken = replace(requests, follows=None, think_s=None).take(at)
+    outputs = taken.output_tokens
     # Those that fill the empty batch are at random places of their outputs, as in an engine that has run for long.
     outputs[:held] = np.maximum(1, outputs[:held] * random.random(outputs[:held].size)).astype(np.int64)
-    waiting = Requests(np.zeros(count), requests.input_tokens[at], outputs, requests.name)
+    waiting = replace(taken, arrival_s=np.zeros(count), output_tokens=outputs)
     check(waiting, limits)
     replica = Station(waiting, cost, limits, None, None)
     replica.run()

@@ -82,6 +82,8 @@ class ServingReport(Result):
     busy_fraction: float
     kv_blocks: int
     peak_kv_blocks: int
+    cache_hit_rate: float = 0.0
+    """Of all prompt tokens, those that were found in the prefix cache."""
     inputs: Annotated[Mapping[str, Any], Inputs, ("model", "on")]
     resolved: Resolved = UNKNOWN
     bands: Annotated[Mapping[str, Any], Mapping[str, Mapping[str, Band]]] = field(default_factory=dict)
@@ -116,6 +118,7 @@ class PlanScore(Result):
 @dataclass(frozen=True, kw_only=True)
 class PlanReport(Result):
     SCHEMA = "plan.serve"
+    HIDDEN = frozenset({"plan_context"})
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
     plans_considered: int
@@ -130,6 +133,8 @@ class PlanReport(Result):
     model_dtype: str = ""
     model_context: int = 0
     """Format of the model's own weights, and the longest sequence it takes; a plan may have others."""
+    plan_context: int = 0
+    """Tokens of the longest sequence that the best plan's replicas take."""
     best: PlanScore
     pareto: tuple[PlanScore, ...]
     binding: str
