@@ -87,8 +87,9 @@ class Traits:
     """Share of the chip's memory that fragments and cannot be counted on."""
     fragmentation: float = 0.0
     """What the allocator reserves beyond the most it has allocated, as a share of that."""
-    rounding: float = 0.0
-    """What the allocator counts beyond the bytes of the tensors of passes, as a share of them."""
+    caching_allocator: bool = False
+    """Steps of plans that neither cut nor shard a network are run through PyTorch's allocator (`allocations.py`), which
+    says what it reserves and whether that fits."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedules: tuple[str, ...] = SCHEDULES
     recompute: tuple[str, ...] = RECOMPUTE
