@@ -58,9 +58,9 @@ class Traits:
     system_spread: float = 0.0
     """Log standard deviation of a step's time that published runs show beside the operators' own: clusters, recipes and
     builds of one version differ. `tools/training_software.py spread` finds it."""
-    run_spread: Mapping[str, float] = field(default_factory=dict)
-    """By architecture, that of whole runs which the kernels of this version were fitted to: it takes the place of the
-    operators' own."""
+    run_spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By architecture, that of published runs of this version, towards shorter and towards longer steps: it takes the
+    place of the operators' own. A straggler makes a step longer, and nothing makes it as much shorter."""
     framework: str = "torch"
     """Whose kernels to price, where a profile has several."""
     efficiency: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -269,17 +269,17 @@ class TrainingStep:
     @cached_property
     def step_s(self) -> Estimate:
         """Draws are as far from the estimate as their bounds are from its bound, boards differ in their clocks, and
-        systems as an engine's published runs do."""
+        systems as an engine's published runs do; the spread of whole runs has all of that in it."""
         bounds = step_bound_s(self.figures, self.traits)
         bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
         value = self.timeline.step_s + self.waits_s
         profile = self.machine.profile
-        boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
         whole = self.traits.run_spread.get(self.pool.chip.architecture.partition(" ")[0])
-        operators = bounds[1:] / bounds[0] if whole is None else np.ones(DRAWS)
+        boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
+        operators = bounds[1:] / bounds[0] * boards if whole is None else np.ones(DRAWS)
         system = normals(f"{self.engine.name}@{self.engine.version}/system")
-        spread = self.traits.system_spread if whole is None else whole
-        draws = value * boards * operators * np.exp(spread * system)
+        faster, slower = whole or (self.traits.system_spread,) * 2
+        draws = value * operators * np.exp(np.where(system < 0, faster, slower) * system)
         return Estimate(value, draws, Provenance.FITTED, profile.source)
 
     @cached_property
