@@ -23,6 +23,9 @@ FLASH_2 = {
 """FlashAttention 2, which PyTorch's SDPA ran up to 2025, relative to today's kernels: it has Ampere's instructions, and
 reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttention 3 reached 640 and 550 (Shah et al.
 2024, heads of 128, causal, 16k tokens). On Blackwell as many TFLOP/s as on Hopper: an estimate."""
+COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
+"""Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
+torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
 LAUNCH_S = {"2024-eager": 29e-6, "2024": 10e-6, "2026": 10e-6}
 """Host seconds per kernel: eager as under the built-in runner; compiled graphs launch from C++: an estimate."""
 SPREAD = 0.15
@@ -51,6 +54,8 @@ class TorchTitan:
     def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         eager = self.version == VERSIONS[0]
         kernels = modules() if eager else compiled(style(model))
+        if self.version == VERSIONS[1]:
+            kernels = replace(kernels, rope=COMPLEX_ROPE)
         return Traits(
             style=replace(kernels, alternate_gemms=True),
             optimizers=optimizers(),
