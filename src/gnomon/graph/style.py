@@ -69,6 +69,10 @@ class KernelStyle:
     """Logits to fp32, and their gradient back."""
     softmax: Stream | None = None
     """Attention as matmuls and a separate softmax; None where one kernel does all of it."""
+    merged: Stream | None = None
+    """Ring attention takes a kernel of its own for each block of keys, which every query head has for itself, and
+    merges its result and its gradients in fp32 with those before it: of each further block, per value of the result.
+    None where the attention kernel goes on with what it has."""
     dropout: Stream | None = None
     """After the softmax and before each residual, leaving a mask of one byte per value; None where there is none."""
     product: Stream = Stream(2, 1, 3, 2, 1, 2)
