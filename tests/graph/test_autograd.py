@@ -14,7 +14,7 @@ from gnomon.errors import InputError
 from gnomon.graph.core import CoreAttention
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Collective, Gemm, Op
-from gnomon.graph.style import Stream
+from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.graph.trained import check_trained
 from gnomon.graph.windows import Window
@@ -114,6 +114,27 @@ def test_context_parallel_ranks_share_the_work_out(cp: int, comm: str) -> None:
     for mode in ("none", "full"):
         assert cp * flops(part.backward_ops(mode), piece) == pytest.approx(flops(alone.backward_ops(mode)), rel=1e-12)
     assert part.saved_activation_bytes("none") == alone.saved_activation_bytes("none")
+
+
+def test_casts_to_eight_bits() -> None:
+    """By default an operand is read once and written twice; with a scale found first it is read twice, and what the
+    GEMM by weight needs transposed is a kernel of its own."""
+    model = load_model("llama-3.1-8b")
+    cut = Cut(seq=SEQ, matrix="fp8")
+    scaled = replace(fused(), cast=Stream(2, 0.5, 2.5, 1, 2, 3), late_transpose=True)
+
+    def down(style: KernelStyle) -> dict[str, float]:
+        node = next(node for node in layer(model, model.blocks[-1], cut, style).nodes if node.name == "ffn.down")
+        ops = (*node.forward, *node.by_input, *node.by_weight)
+        return {op.name: float(op.count * op.bytes(BATCH)[0]) / TOKENS for op in ops if op.kind == "elementwise"}
+
+    assert down(fused()) == {"ffn.down.cast": 4 * 14336, "ffn.down.cast.by_input": 4 * 4096}
+    found = down(scaled)
+    assert found == {
+        "ffn.down.cast": pytest.approx(5 * 14336),
+        "ffn.down.cast.by_input": pytest.approx(7 * 4096),
+        "ffn.down.transpose": pytest.approx(2 * 14336),
+    }
 
 
 @pytest.mark.parametrize("cp", [1, 2, 8])

@@ -26,6 +26,9 @@ reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttentio
 COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
 """Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
 torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
+SCALED_CAST = Stream(2, 0.5, 2.5, 1, 2, 3)
+"""torchao's float8 with a scale per tensor: read for its largest value, then read and cast; gradients are transposed in
+a kernel of its own."""
 MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
 """PyTorch's context parallelism (torch/distributed/tensor/experimental/_attention.py, 2024 to 2025), counted: the
 result of a block is widened, weighed and added to the sum of those before it; half of the blocks concern the second
@@ -62,7 +65,7 @@ class TorchTitan:
         if self.version == VERSIONS[1]:
             kernels = replace(kernels, rope=COMPLEX_ROPE)
         return Traits(
-            style=replace(kernels, alternate_gemms=True, merged=MERGED),
+            style=replace(kernels, alternate_gemms=True, merged=MERGED, cast=SCALED_CAST, late_transpose=True),
             optimizers=optimizers(),
             efficiency={} if self.version == VERSIONS[-1] else FLASH_2,
             system_spread=SPREAD,
