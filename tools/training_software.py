@@ -27,14 +27,18 @@ import yaml
 
 from gnomon.accuracy import runs, truth
 from gnomon.accuracy.deployment_rows import Unfit
+from gnomon.accuracy.published import training_steps
 from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
 from gnomon.engines.deepspeed.engine import UNALIGNED
 from gnomon.engines.torch.efficiencies import SOFTWARE, software
 from gnomon.errors import GnomonError
+from gnomon.load import chip
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "measurements" / "published" / "training"
 STEPS = (0.15, 0.05, 0.02)
 NORMAL_95 = 1.645
+LEAST = 10
+"""Rows on one architecture that a spread of whole runs is found from."""
 APART = 0.02
 """Pairs of runs whose measured times differ by more count for their order."""
 Row = dict[str, Any]
@@ -133,18 +137,37 @@ def by_engine(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
 
 
 def fit_spread() -> None:
-    """The spread that takes 90% of the fitted rows inside, beside the operators' own."""
-    rows = compared([case for case in cases() if not kept_out(case.row["id"])])
-    for engine, some in sorted(by_engine(rows).items()):
+    """Beside the operators' own, the spread that takes 90% of the fitted rows inside; and by architecture the shortest
+    interval around whole runs that contains 90% of them, towards shorter and towards longer steps."""
+    rows = [row for row in compared(list(cases())) if row["what"] == "step time"] + published()
+    for engine, some in sorted(by_engine([row for row in rows if not kept_out(row["id"])]).items()):
         errors = np.abs([np.log1p(row["error"]) for row in some])
         half = np.array([np.log(row["high"] / row["low"]) / 2 for row in some])
         needed = np.sqrt(np.maximum(errors**2 - half**2, 0.0)) / NORMAL_95
-        chips = {
-            chip: [e for e, row in zip(errors, some, strict=True) if row["chip"] == chip]
-            for chip in {r["chip"] for r in some}
-        }
-        whole = {chip: round(float(np.quantile(found, 0.9)) / NORMAL_95, 3) for chip, found in sorted(chips.items())}
+        chips = defaultdict[str, list[float]](list)
+        for row in some:
+            chips[chip(row["chip"]).architecture.partition(" ")[0]].append(float(-np.log1p(row["error"])))
+        whole = {name: shortest(found) for name, found in sorted(chips.items()) if len(found) >= LEAST}
         print(f"{engine:24} {len(some):4} rows: {np.quantile(needed, 0.9):.3f} beside operators, of whole runs {whole}")
+
+
+def shortest(logs: Sequence[float]) -> tuple[float, float]:
+    """Standard deviations towards less and towards more of the shortest interval around 0 with 90% of the rows."""
+    found, inside = sorted(logs), -int(-0.9 * len(logs) // 1)
+    ends = [(min(low, 0.0), max(high, 0.0)) for low, high in zip(found, found[inside - 1 :], strict=False)]
+    low, high = min(ends, key=lambda pair: pair[1] - pair[0])
+    return round(abs(low) / NORMAL_95, 3), round(high / NORMAL_95, 3)
+
+
+def published() -> list[Row]:
+    """Step times of the papers whose tables ship with the catalog, named by table and place."""
+    tables = training_steps(PUBLISHED.parents[1])["published"]
+    return [
+        row | {"engine": row["job"]["engine"], "chip": row["job"]["chip"], "id": f"{table['name']} {place}"}
+        for table in tables
+        for place, row in enumerate(table["rows"])
+        if row["what"] == "step time"
+    ]
 
 
 def report() -> None:

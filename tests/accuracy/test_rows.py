@@ -150,6 +150,19 @@ def test_training_rows_that_do_not_fit(changes: dict[str, str], why: str) -> Non
         run_case_of(TRAINED | changes)
 
 
+def test_adapters_of_a_tray_are_not_those_of_a_rack() -> None:
+    """Sources count four chips of an NVL72 rack as a node: every chip has the adapter that its tray gives it."""
+    row = TRAINED | {"gpu": "GB200", "n_gpus": "128", "inter_link": "4x 400 Gb/s per node", "gpus_per_node": "4"}
+    node = runs._pool(run_case_of(row)).node
+    assert node is not None
+    assert (node.chips, node.adapters, node.adapter.bandwidth_bytes_s) == (72, 72, 50e9)
+    half = TRAINED | {"n_gpus": "16", "inter_link": "4x HDR IB 200 Gb/s", "gpus_per_node": "8"}
+    for changes in ({}, {"gpus_per_node": ""}):
+        node = runs._pool(run_case_of(half | changes)).node
+        assert node is not None
+        assert (node.chips, node.adapters) == (8, 4)
+
+
 def test_of_several_releases_the_last_counts() -> None:
     releases = [f"{runs.RELEASES} {release}" for release in ("25.11", "25.09")]
     cases = [run_case_of(TRAINED | {"source": source}) for source in [*releases, "MosaicML"]]

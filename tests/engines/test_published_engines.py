@@ -117,3 +117,11 @@ def test_what_has_no_exporter_is_exported_nowhere_of_its_own() -> None:
     """Only what another engine's target also runs is offered."""
     found = step("llama-3.2-1b", "transformers", zero=0, dtype="bf16", optimizer="adamw-bf16", on="H200:1")
     assert "transformers" not in found.targets
+
+
+def test_stragglers_make_intervals_longer_than_they_make_them_shorter() -> None:
+    """Published runs of 2022 and 2023 were late more often than early, and by more."""
+    options: dict[str, Any] = {"on": "A100:64", "seq": 2048, "global_batch": 64, "tp": 8, "engine": "deepspeed@0.9"}
+    step = gnomon.simulate_training("gpt3-175b", pp=8, sequence_parallel=False, **options).step_time_s
+    assert step.high / step.value > (step.value / step.low) ** 1.5
+    assert step.value / step.low > 1.05

@@ -11,6 +11,7 @@ import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, pairs, search, some
 
 from gnomon.cost import tapes
+from gnomon.cost.clock import attention_joules
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import Times
 from gnomon.engines import training_engine
@@ -193,13 +194,28 @@ def test_the_clock_is_what_the_layers_work_allows(engine: str, mode: str) -> Non
     busy = {True: [0.0, 0.0], False: [0.0, 0.0]}
     for op in ops:
         hot = isinstance(op, (Gemm, Attention))
-        dear = power["attention_flop"] if isinstance(op, Attention) else 1.0
-        joules = power["burst_j_per_flop"] * dear * op.flops(LONG)[0] + power["j_per_byte"] * op.bytes(LONG)[0]
+        joules = op.count * power["burst_j_per_flop"] * op.flops(LONG)[0]
+        if isinstance(op, Attention):
+            joules = attention_joules(power, machine.chip, op.count * op.flops(LONG)[0], times[op][0])
         busy[hot][0] += times[op][0]
-        busy[hot][1] += op.count * joules + power["active_w"] * times[op][0]
+        busy[hot][1] += joules + op.count * power["j_per_byte"] * op.bytes(LONG)[0] + power["active_w"] * times[op][0]
     (compute_s, compute_j), (other_s, other_j) = busy[True], busy[False]
     cap = power["limit"] * machine.chip.tdp_w
     assert compute_j / s + other_j == pytest.approx(cap * (compute_s * s + other_s), rel=1e-9)
+
+
+def test_slower_attention_kernels_of_one_work_draw_more_joules() -> None:
+    """Softmax keeps the processors busy for longer: an earlier kernel costs time, and clock of the layer's GEMMs."""
+    found = search("llama-3.1-8b", "H200", "torch", seq=4096)
+    parts = tapes_of(found.model, Cut(seq=4096), found.traits)
+    times = tapes.price(ops_of([parts]), found.case.machine, LONG)
+    late = {op: seconds * (2.0 if isinstance(op, Attention) else 1.0) for op, seconds in times.items()}
+    usual, slow = (
+        units(parts, "none", some, found.case.machine, LONG, found.traits)["layer"] for some in (times, late)
+    )
+    assert slow.flops[0] == usual.flops[0]
+    assert slow.clock_slowdown[0] > 1.05
+    assert slow.energy_j[0] > 1.05 * usual.energy_j[0]
 
 
 def test_a_layer_that_is_held_back_draws_the_limit() -> None:

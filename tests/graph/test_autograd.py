@@ -14,7 +14,8 @@ from gnomon.errors import InputError
 from gnomon.graph.core import CoreAttention
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Collective, Gemm, Op
-from gnomon.graph.tape import Tape
+from gnomon.graph.style import KernelStyle, Stream
+from gnomon.graph.tape import Tape, TapeNode
 from gnomon.graph.trained import check_trained
 from gnomon.graph.windows import Window
 from gnomon.load import model as load_model
@@ -113,6 +114,51 @@ def test_context_parallel_ranks_share_the_work_out(cp: int, comm: str) -> None:
     for mode in ("none", "full"):
         assert cp * flops(part.backward_ops(mode), piece) == pytest.approx(flops(alone.backward_ops(mode)), rel=1e-12)
     assert part.saved_activation_bytes("none") == alone.saved_activation_bytes("none")
+
+
+def test_casts_to_eight_bits() -> None:
+    """By default an operand is read once and written twice; with a scale found first it is read twice, and what the
+    GEMM by weight needs transposed is a kernel of its own."""
+    model = load_model("llama-3.1-8b")
+    cut = Cut(seq=SEQ, matrix="fp8")
+    scaled = replace(fused(), cast=Stream(2, 0.5, 2.5, 1, 2, 3), late_transpose=True)
+
+    def down(style: KernelStyle) -> dict[str, float]:
+        node = next(node for node in layer(model, model.blocks[-1], cut, style).nodes if node.name == "ffn.down")
+        ops = (*node.forward, *node.by_input, *node.by_weight)
+        return {op.name: float(op.count * op.bytes(BATCH)[0]) / TOKENS for op in ops if op.kind == "elementwise"}
+
+    assert down(fused()) == {"ffn.down.cast": 4 * 14336, "ffn.down.cast.by_input": 4 * 4096}
+    found = down(scaled)
+    assert found == {
+        "ffn.down.cast": pytest.approx(5 * 14336),
+        "ffn.down.cast.by_input": pytest.approx(7 * 4096),
+        "ffn.down.transpose": pytest.approx(2 * 14336),
+    }
+
+
+@pytest.mark.parametrize("cp", [1, 2, 8])
+def test_merged_blocks_of_a_ring(cp: int) -> None:
+    """Each block after the first is merged in kernels of its own, and every query head's keys travel: four times as
+    many as there are, and their gradients in fp32."""
+    model, merged = load_model("llama-3.1-8b"), Stream(9, 7, 13, 11, 5, 8)
+    cut = Cut(seq=SEQ, cp=cp)
+    plain, other = (layer(model, model.blocks[-1], cut, replace(fused(), merged=one)) for one in (None, merged))
+
+    def core(tape: Tape) -> TapeNode:
+        return next(node for node in tape.nodes if node.name == "attention.core")
+
+    def moved(ops: Iterable[Op], kind: str) -> float:
+        return float(sum(op.count * op.bytes(BATCH)[0] for op in ops if op.kind == kind))
+
+    there, back = core(other).forward, core(other).by_input
+    values = 4096 * TOKENS * 2
+    assert moved(there, "elementwise") == pytest.approx((cp - 1) * 16 * values)
+    assert moved(back, "elementwise") == pytest.approx((cp - 1) * 24 * values)
+    assert moved(there, "send_recv") == 4 * moved(core(plain).forward, "send_recv")
+    if cp > 1:
+        ratio = 4 * ((cp - 1) + 2 * cp) / (2 * cp - 1)
+        assert moved(back, "send_recv") == pytest.approx(ratio * moved(core(plain).by_input, "send_recv"))
 
 
 @pytest.mark.parametrize("seq", [1, 2, 7, 64])

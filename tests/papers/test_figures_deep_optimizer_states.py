@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 GIVEN = reproduction("deep-optimizer-states")
 UPDATES = [387.0, 1027.6, 574.6, 1277.8, 682.3, 1372.8, 758.1, 1858.0, 1016.6, 2743.0, 1462.7]
-FORWARDS = [47.42, 69.60, 81.99, 86.19, 114.76, 203.87]
+FORWARDS = [47.82, 70.55, 82.69, 86.75, 116.08, 204.73]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def found() -> list[Figure]:
 
 
 def test_headline_and_stride(found: list[Figure]) -> None:
-    assert [each.ours for each in found[:5]] == pytest.approx([3.578, 2.897, 3.731, 1.526, 2], rel=1e-3)
+    assert [each.ours for each in found[:5]] == pytest.approx([3.570, 2.897, 3.721, 1.524, 2], rel=1e-3)
     assert {each.kind for each in found} == {"predicted"}
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tools.training_software import PUBLISHED, _pairs, kept_out
+from tools.training_software import NORMAL_95, PUBLISHED, _pairs, kept_out, shortest
 from tools.transformers_cases import CASES
 
 from gnomon.accuracy.run_rows import NEEDED, run_case_of
@@ -36,6 +36,13 @@ def test_pairs_count_where_they_differ() -> None:
         for measured, predicted in ((100, 9), (101, 7), (120, 8))
     ]
     assert sorted(_pairs(rows)) == [False, True]
+
+
+def test_the_shortest_interval_leaves_out_what_lies_farthest() -> None:
+    """Nine of ten, with 0 inside whatever they are."""
+    logs = [-0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.03, 0.04, 0.1, 0.5]
+    assert shortest(logs) == (round(0.05 / NORMAL_95, 3), round(0.1 / NORMAL_95, 3))
+    assert shortest([0.1 + 0.01 * place for place in range(10)]) == (0.0, round(0.18 / NORMAL_95, 3))
 
 
 def test_cases_at_the_edge_are_even() -> None:

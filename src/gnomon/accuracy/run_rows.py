@@ -14,10 +14,9 @@ from gnomon.load.shapes import SCHEMA
 
 NEEDED = (
     "id", "source", "confidence", "framework", "model", "arch", "layers", "hidden", "heads", "kv_heads", "ffn",
-    "vocab", "seq_len", "moe", "gpu", "n_gpus", "inter_link", "tp", "seq_par", "pp", "vp", "cp", "ep", "zero_stage",
-    "schedule", "micro_batch", "global_batch", "precision", "recompute", "features", "step_time_s",
-    "step_time_derived_s",
-    "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
+    "vocab", "seq_len", "moe", "gpu", "n_gpus", "gpus_per_node", "inter_link", "tp", "seq_par", "pp", "vp", "cp",
+    "ep", "zero_stage", "schedule", "micro_batch", "global_batch", "precision", "recompute", "features",
+    "step_time_s", "step_time_derived_s", "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
 )  # fmt: skip
 KNOWN = {
     "Llama 3 8B": "llama-3-8b",
@@ -99,8 +98,9 @@ class RunCase:
     options: Mapping[str, Any]
     assumed: tuple[str, ...]
     """Columns the plan needs that its source does not give."""
-    adapters: tuple[int, float] | None
-    """Of a node, as the source gives them: how many, and bytes per second of one."""
+    adapters: tuple[int, float, int] | None
+    """Of a node, as the source gives them: how many, bytes per second of one, and the chips that share them (0 where it
+    does not say). A tray of four chips is a node to some, where the catalog's is the rack that NVLink joins."""
     measured: Mapping[str, float]
     """Seconds of a step, bytes of the fullest rank."""
 
@@ -127,14 +127,14 @@ def run_case_of(row: Row) -> RunCase:
     if options["engine"].startswith("deepspeed"):
         options["sequence_parallel"] = False
     return RunCase(
-        row=row, network=network, options=options, assumed=_assumed(row, name), adapters=_adapters(row["inter_link"]),
+        row=row, network=network, options=options, assumed=_assumed(row, name), adapters=_adapters(row),
         measured=_measured(row),
     )  # fmt: skip
 
 
-def _adapters(link: str) -> tuple[int, float] | None:
-    found = re.match(r"(\d+)x .*?(\d+) Gb/s", link)
-    return (int(found[1]), float(found[2]) * 1e9 / 8) if found else None
+def _adapters(row: Row) -> tuple[int, float, int] | None:
+    found = re.match(r"(\d+)x .*?(\d+) Gb/s", row["inter_link"])
+    return (int(found[1]), float(found[2]) * 1e9 / 8, _count(row, "gpus_per_node", 0)) if found else None
 
 
 def _check(row: Row) -> None:

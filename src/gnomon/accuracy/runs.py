@@ -92,9 +92,10 @@ def _pool(case: RunCase) -> Pool:
     pool = parse_pool(case.options["on"])
     if pool.node is None or case.adapters is None:
         return pool
-    count, rate = case.adapters
+    count, rate, sharing = case.adapters
     adapter = replace(pool.node.adapter, bandwidth_bytes_s=rate)
-    return replace(pool, node=replace(pool.node, adapters=count, adapter=adapter))
+    every = round(count * pool.node.chips / (sharing or pool.node.chips))
+    return replace(pool, node=replace(pool.node, adapters=every, adapter=adapter))
 
 
 def _network(case: RunCase, home: Path) -> str | Path:

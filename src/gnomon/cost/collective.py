@@ -25,6 +25,13 @@ CHANNELS = 16
 """Thread blocks of a running NCCL collective, each on a processor of its own (16 to 24 in NCCL's logs of A100 and
 H100 nodes, from memory): GEMMs that overlap with it have so many fewer."""
 
+FLAT = ("all_reduce", "all_gather", "reduce_scatter")
+"""What NCCL does in one ring over all ranks of all nodes, never in a ring of rings (NVIDIA/nccl issue 471): of 16 ranks
+in two nodes, 15/16 of the bytes cross between nodes where a sum of sums would take half of them. Against two ranks in
+two nodes, all-reduces of 4 and of 8 take 1.48 and 1.83 times as long per adapter on A100 (vidur's tables), and of all
+bytes 1.58 and 1.71 times on V100 (apex's): 1.5 and 1.75 by one ring, 1 by rings of rings. A switch that adds up
+(NVLSTree) does make sums of sums."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shots:
@@ -122,11 +129,18 @@ def _straddles(pool: Pool, span: int) -> bool:
     return pool.count > pool.per_node > span and pool.per_node % span != 0 and pool.count % pool.per_node == 0
 
 
+def _flat(ranks: int, level: int) -> float:
+    """Bytes that a ring over all ranks takes across each link of a level, over those of a ring of that level alone."""
+    return (1 - 1 / ranks) / (1 - 1 / level) if level > 1 else 1.0
+
+
 def _two_levels(op: str, payload: Floats, inner: tuple[int, Link], outer: tuple[int, Link]) -> Floats:
     (within, link), (nodes, wire) = inner, outer
     near, far = payload, payload / within
     if op == "all_to_all":  # a rank's bytes for other nodes are its own: neighbours cannot carry them for each other
         near, far = payload / nodes, payload
+    elif op in FLAT and not (op == "all_reduce" and nccl.adds_up(link)):
+        near, far = (part * _flat(within * nodes, level) for part, level in ((near, within), (far, nodes)))
     tiny = np.ones(1)
     inside = nccl.level(op, near, within, link)
     across = nccl.level(op, far, nodes, wire, network=True)

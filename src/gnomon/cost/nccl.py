@@ -129,6 +129,12 @@ def measured(link: str) -> Nccl | None:
     return made if link not in LIKE or link in ADDING else replace(made, switch=0.0)
 
 
+def adds_up(link: Link) -> bool:
+    """Whether the switch of a node makes the sums of its chips (NVLS)."""
+    known = measured(link.name)
+    return known is not None and known.switch > 0
+
+
 @cache
 def network_s(op: str) -> float:
     """Device seconds of the smallest message over a network beside its hops."""

@@ -45,6 +45,8 @@ class TapeCost:
     stream_s: Floats
     exposed_s: Floats
     flops: Floats
+    attention_s: Floats
+    """Of arithmetic, that of attention; and so its FLOPs."""
     attention_flops: Floats
     narrow_flops: Floats
     """Of operands narrower than two bytes."""
@@ -101,6 +103,7 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> 
     networked = [op for op in ops if op.kind in COLLECTIVES]
     compute = [op for op in ops if isinstance(op, (Gemm, Attention))]
     stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, (Gemm, Attention))]
+    attention = [op for op in compute if isinstance(op, Attention)]
 
     def total(figure: str, among: Iterable[Op]) -> Floats:
         return np.asarray(sum((op.count * getattr(op, figure)(batch) for op in among), np.zeros(1)))
@@ -110,7 +113,8 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> 
         stream_s=_sum(times, stream),
         exposed_s=_sum(times, networked) - overlapped,
         flops=total("flops", compute),
-        attention_flops=total("flops", (op for op in compute if isinstance(op, Attention))),
+        attention_s=_sum(times, attention),
+        attention_flops=total("flops", attention),
         narrow_flops=total("flops", (op for op in compute if width(op.dtype) < 2)),
         compute_bytes=total("bytes", compute),
         stream_bytes=total("bytes", stream),

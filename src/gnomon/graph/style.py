@@ -69,6 +69,15 @@ class KernelStyle:
     """Logits to fp32, and their gradient back."""
     softmax: Stream | None = None
     """Attention as matmuls and a separate softmax; None where one kernel does all of it."""
+    cast: Stream = Stream(1, 1, 1, 1)
+    """An operand of GEMMs to eight bits, as it is and transposed: an input forward, the gradient of a result
+    backward."""
+    late_transpose: bool = False
+    """Forward an input is cast as it is, and its copy is transposed for the GEMM by weight."""
+    merged: Stream | None = None
+    """Ring attention takes a kernel of its own for each block of keys, which every query head has for itself, and
+    merges its result and its gradients in fp32 with those before it: of each further block, per value of the result.
+    None where the attention kernel goes on with what it has."""
     dropout: Stream | None = None
     """After the softmax and before each residual, leaving a mask of one byte per value; None where there is none."""
     product: Stream = Stream(2, 1, 3, 2, 1, 2)

@@ -37,6 +37,10 @@ def shortage_words(
         return f"{_sequences(cause)} {needs} GiB of KV cache, {left} GiB are left next to {beside} ({place})"
     if cause.part == "states":
         return f"weights, gradients and optimizer states need {needs} GiB ({place})"
+    if cause.part == "fragmentation":
+        return (
+            f"PyTorch's allocator would reserve {needs} GiB, as freed blocks are too small or partly in use ({place})"
+        )
     if cause.part == "host memory":
         return f"what is kept in a host's memory needs {needs} GiB, and {left} GiB are usable"
     if "optimizer" in parts:

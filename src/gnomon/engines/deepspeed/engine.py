@@ -28,10 +28,11 @@ SPARE = 0.0
 UNALIGNED = {"Ampere": {"gemm_unaligned": 0.25}}
 """Batched GEMMs of heads whose width is no multiple of 8, in the cuBLAS of 2022 (CUDA 11), relative to today's:
 `python -m tools.training_software unaligned`."""
-SPREAD = {"0.5": 0.13, "0.9": 0.15, "0.18": 0.13}
-"""`python -m tools.training_software spread` finds 0.14 of whole runs of BLOOM and MT-NLG, and 0.19 of vTrain's, a
-tenth of which took a third longer than their neighbours: 0.15 takes 49 of 55 fitted ones in. Today's is taken to be
-that of the first."""
+SPREAD = 0.13
+"""Of today's version, as earlier ones showed it in both directions: an estimate."""
+RUN_SPREAD = {"0.5": {"Ampere": (0.047, 0.144)}, "0.9": {"Ampere": (0.047, 0.117)}}
+"""`python -m tools.training_software spread`, of BLOOM's and MT-NLG's runs and of vTrain's. All fitted runs of the
+first took longer than predicted: towards shorter ones it has the other's."""
 TILE = (256, 128)
 """cuBLAS of CUDA 11 has tiles of this size for large GEMMs on an A100, and lets a started wave run out: BLOOM's authors
 chose widths by it."""
@@ -58,8 +59,8 @@ class DeepSpeed:
             optimizers=optimizers(dtype),
             efficiency={} if today else UNALIGNED,
             whole_waves=TILE if early else None,
-            system_spread=SPREAD[self.version],
-            run_spread={} if today else {"Ampere": SPREAD[self.version]},
+            system_spread=SPREAD,
+            run_spread=RUN_SPREAD.get(self.version, {}),
             wire_bytes=4.0 if dtype == "bf16" else 2.0,
             blocking_sends=True,
             launch_s=dict.fromkeys(RECOMPUTE, launch),

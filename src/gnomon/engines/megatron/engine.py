@@ -24,6 +24,8 @@ RUNTIME_BYTES = 2.5e9
 BRIDGE_SPREAD = 0.08
 """`python -m tools.training_software spread` finds 0.05 of 14 rows; NVIDIA's own releases differ by 1.26 to 1.77 times
 in mixtures of experts."""
+RUN_SPREAD = {"2.4": {"Ampere": (0.022, 0.017)}}
+"""`python -m tools.training_software spread`."""
 SPARE = 0.03
 """Lost to fragments: an estimate as well."""
 ZERO = {"2.4": (0,), "3.0": (0, 1), BRIDGE: (0, 1, 2, 3), "2026.08": (0, 1, 2, 3)}
@@ -55,6 +57,7 @@ class Megatron:
             optimizers=narrow_sums() if self.version == BRIDGE else optimizers(fp32_sum=summed),
             narrow_bytes=0.0 if self.version == BRIDGE else NARROW_BYTES,
             system_spread=BRIDGE_SPREAD if self.version == BRIDGE else 0.0,
+            run_spread=RUN_SPREAD.get(self.version, {}),
             wire_bytes=None if summed else 2.0,
             overlap_reduce=today,
             overlap_alone=True,

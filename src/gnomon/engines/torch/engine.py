@@ -20,7 +20,7 @@ RUNTIME_BYTES = 1.1e9
 LAUNCH_S = {"none": 29e-6, "full": 39e-6, "selective": 77e-6}
 """Host seconds per kernel of the eager runner: 24 layers of width 256, which are launch-bound, took 94, 160 and
 296 ms per step of two micro-batches on 16 cores of a virtual machine beside an H200 (2026-11-15, PyTorch 2.11)."""
-RUN_SPREAD = {"Ampere": 0.08, "Hopper": 0.058}
+RUN_SPREAD = {"Ampere": (0.047, 0.102), "Hopper": (0.034, 0.066)}
 """`python -m tools.training_software spread`."""
 SPARE = 0.02
 """Share of the memory lost to fragmentation of the allocator: an estimate, not measured."""

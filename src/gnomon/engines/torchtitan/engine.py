@@ -24,6 +24,17 @@ FLASH_2 = {
 """FlashAttention 2, which PyTorch's SDPA ran up to 2025, relative to today's kernels: it has Ampere's instructions, and
 reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttention 3 reached 640 and 550 (Shah et al.
 2024, heads of 128, causal, 16k tokens). On Blackwell as many TFLOP/s as on Hopper: an estimate."""
+COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
+"""Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
+torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
+SCALED_CAST = Stream(2, 0.5, 2.5, 1, 2, 3)
+"""torchao's float8 with a scale per tensor: read for its largest value, then read and cast; gradients are transposed in
+a kernel of its own."""
+MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
+"""PyTorch's context parallelism (torch/distributed/tensor/experimental/_attention.py, 2024 to 2025), counted: the
+result of a block is widened, weighed and added to the sum of those before it; half of the blocks concern the second
+half of the queries alone, which is cut out and joined again. Gradients of queries, keys and values are added so too,
+and those of keys and values joined to be sent."""
 LAUNCH_S = {"2024-eager": 29e-6, "2024": 10e-6, "2026": 10e-6}
 """Host seconds per kernel: eager as under the built-in runner; compiled graphs launch from C++: an estimate."""
 SPREAD = 0.15
@@ -52,8 +63,10 @@ class TorchTitan:
     def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         eager = self.version == VERSIONS[0]
         kernels = modules() if eager else compiled(style(model))
+        if self.version == VERSIONS[1]:
+            kernels = replace(kernels, rope=COMPLEX_ROPE)
         return Traits(
-            style=replace(kernels, alternate_gemms=True),
+            style=replace(kernels, alternate_gemms=True, merged=MERGED, cast=SCALED_CAST, late_transpose=True),
             optimizers=optimizers(),
             efficiency={} if self.version == VERSIONS[-1] else FLASH_2,
             system_spread=SPREAD,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost import tapes
-from gnomon.cost.clock import ATTENTION, BURST, slowdown
+from gnomon.cost.clock import BURST, attention_joules, narrow, slowdown
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import TapeCost
@@ -29,9 +29,6 @@ from gnomon.spec.workload import Floats
 ENDS = ("embedding", "head")
 WORKING = {"fp8": "bf16"}
 """Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
-NARROW_SAVES = 0.5
-"""Of the energy of a FLOP, what one of eight bits saves: half as many bits are moved and multiplied in as much time at
-twice the rate. An estimate; no narrow GEMM is measured sustained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +130,10 @@ def _clock_slowdown(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeC
 def _compute_j(machine: Machine, one: TapeCost) -> Floats:
     """Joules of a pass's arithmetic at full clock."""
     power = machine.profile.power
-    per_flop = power.get(BURST, power["j_per_flop"])
-    flops = one.flops + (power.get(ATTENTION, 1.0) - 1.0) * one.attention_flops - NARROW_SAVES * one.narrow_flops
-    return per_flop * flops + power["j_per_byte"] * one.compute_bytes
+    saved = 1.0 - narrow(power, machine.chip, "fp8") if np.any(one.narrow_flops) else 0.0
+    gemm_flops = one.flops - one.attention_flops - saved * one.narrow_flops
+    attention_j = attention_joules(power, machine.chip, one.attention_flops, one.attention_s)
+    return power.get(BURST, power["j_per_flop"]) * gemm_flops + attention_j + power["j_per_byte"] * one.compute_bytes
 
 
 def _unit(

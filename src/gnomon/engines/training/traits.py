@@ -58,9 +58,9 @@ class Traits:
     system_spread: float = 0.0
     """Log standard deviation of a step's time that published runs show beside the operators' own: clusters, recipes and
     builds of one version differ. `tools/training_software.py spread` finds it."""
-    run_spread: Mapping[str, float] = field(default_factory=dict)
-    """By architecture, that of whole runs which the kernels of this version were fitted to: it takes the place of the
-    operators' own."""
+    run_spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By architecture, that of published runs of this version, towards shorter and towards longer steps: it takes the
+    place of the operators' own. A straggler makes a step longer, and nothing makes it as much shorter."""
     framework: str = "torch"
     """Whose kernels to price, where a profile has several."""
     efficiency: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -87,8 +87,9 @@ class Traits:
     """Share of the chip's memory that fragments and cannot be counted on."""
     fragmentation: float = 0.0
     """What the allocator reserves beyond the most it has allocated, as a share of that."""
-    rounding: float = 0.0
-    """What the allocator counts beyond the bytes of the tensors of passes, as a share of them."""
+    caching_allocator: bool = False
+    """Steps of plans that neither cut nor shard a network are run through PyTorch's allocator (`allocations.py`), which
+    says what it reserves and whether that fits."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedules: tuple[str, ...] = SCHEDULES
     recompute: tuple[str, ...] = RECOMPUTE

@@ -18,15 +18,8 @@ VERSIONS = ENGINE.versions
 CONTEXT_BYTES = 1.15e9
 """What the allocator cannot have of an H200: the driver's 616 MiB (`gnomon.engines.vllm.reserve.DRIVER_BYTES`), and 0.5
 GB of a CUDA context with PyTorch 2.11's kernels, an estimate."""
-ROUNDING = 0.0145
-"""Beyond the tensors of a step, what PyTorch's allocator counts as allocated, of activations: 1.38 and 1.49% in two
-training steps on an H200 (`measurements/h200-2026-11-15/decoders.json`)."""
 LAUNCH_S = 29e-6
 """Host seconds per call in training, as in traces (`gnomon.engines.torch.eager.lower.CALL_S`)."""
-SPARE = 0.02
-"""Share of the memory lost to fragmentation of the allocator: an estimate."""
-FRAGMENTATION = 0.058
-"""What the allocator reserves beyond the most it has allocated: 4.5 and 7.2% in the same two steps."""
 DTYPES = ("bf16",)
 MASTER = "adamw"
 """The optimizer with fp32 weights, which autocast narrows for GEMMs."""
@@ -68,9 +61,7 @@ class Transformers:
             overlap_reduce=True,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S),
             runtime_bytes=CONTEXT_BYTES,
-            spare=SPARE,
-            rounding=ROUNDING,
-            fragmentation=FRAGMENTATION,
+            caching_allocator=True,
             zero=(0,),
             recompute=("none", "full"),
             frees_gradients=True,

@@ -15,6 +15,8 @@ from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
 
+WIDE = 4.0
+"""Bytes of a value in fp32."""
 LSE_BYTES = 4.0
 """Fused attention saves one fp32 number per head and token."""
 
@@ -107,21 +109,30 @@ def _kernel(writer: Writer, of: Heads, name: str, phase: Literal["forward", "bac
 def _ring(writer: Writer, of: Heads, node: TapeNode) -> TapeNode:
     """Ring attention: keys and values travel around the ranks, overlapped with attention over those that have arrived;
     backward their gradients travel with them, one hop more."""
-    cut, size = writer.cut, of.cached * writer.value
+    cut, merged = writer.cut, writer.style.merged
+    each = of.heads * (of.key_dim + of.value_dim) if merged else of.cached
+    size, summed = each * writer.value, each * (WIDE if merged else writer.value)
     # A neighbour is at most as far away as half the ring is wide.
     apart = -(-cut.tp * cut.cp // 2)
 
-    def hops(name: str, count: int) -> Op:
+    def hops(name: str, count: int, size: float) -> Op:
         return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
 
+    there: tuple[Op, ...] = (hops("attention.ring", cut.cp - 1, size),)
+    back: tuple[Op, ...] = (hops("attention.ring.by_input", 2 * cut.cp - 1, size),)
+    if merged:
+        merging = writer.elementwise("attention.merge", merged, of.mixed, (), {}, False)
+        more = [replace(op, count=op.count * (cut.cp - 1)) for op in (*merging.forward, *merging.by_input)]
+        keys = hops("attention.ring.by_input", cut.cp - 1, size)
+        there, back = (*there, more[0]), (keys, hops("attention.ring.gradients", cut.cp, summed), more[1])
     return replace(
         node,
-        forward=(*node.forward, hops("attention.ring", cut.cp - 1)),
-        by_input=(*node.by_input, hops("attention.ring.by_input", 2 * cut.cp - 1)),
+        forward=(*node.forward, *there),
+        by_input=(*node.by_input, *back),
         own_overlap=True,
         # What runs now and what arrives meanwhile.
         scratch=2 * size,
-        gradient_scratch=node.gradient_scratch + 4 * size,
+        gradient_scratch=node.gradient_scratch + 2 * size + 2 * summed,
     )
 
 

@@ -145,20 +145,18 @@ class Writer:
         )
 
     def narrowed(self, node: TapeNode, n: float, k: float, rows: Rows) -> TapeNode:
-        """Operands in a narrower format: the input and its gradient are each cast and transposed in one kernel, which
-        writes both; the transposed one is saved for the gradient of the weight."""
+        """Operands in a narrower format: the input and the gradient of the result are each cast and transposed; the
+        copy for the gradient of the weight is saved."""
         (kept,) = node.keeps
-        narrow = width(self.matrix)
+        narrow, style = width(self.matrix), self.style
         self.sizes[kept + NARROW] = self.sizes[kept] / self.value * narrow
-
-        def cast(name: str, values: float) -> Elementwise:
-            read, written = values * self.value, 2 * values * narrow
-            return Elementwise(name=name, rows=rows, read_per_row=read, written_per_row=written)
-
+        share = narrow / self.value
+        turned = self._stream(f"{node.name}.transpose", k, Stream(share, share, 0, 0), rows)
         return replace(
             node,
-            forward=(cast(f"{node.name}.cast", k), *node.forward),
-            by_input=(cast(f"{node.name}.cast.by_input", n), *node.by_input),
+            forward=(self._stream(f"{node.name}.cast", k, style.cast, rows), *node.forward),
+            by_input=(self._stream(f"{node.name}.cast.by_input", n, style.cast.backward, rows), *node.by_input),
+            by_weight=(turned, *node.by_weight) if style.late_transpose else node.by_weight,
             writes=(*node.writes, kept + NARROW),
             keeps=(kept + NARROW,),
             narrow_parameters=node.parameters,

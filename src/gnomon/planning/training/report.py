@@ -102,7 +102,10 @@ def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
 
 
 def _cause(step: TrainingStep) -> Shortage:
-    """What is short on the fullest rank; where nothing is, the hosts are full."""
+    """What is short on the fullest rank; where nothing is, its blocks are not where they are needed, or the hosts are
+    full."""
+    if step.fragmented:
+        return Shortage(part="fragmentation", needs_bytes=step.reserved_bytes, left_bytes=step.usable_bytes)
     fullest = step.peaks.index(max(step.peaks))
     micro = step.job.recipe.micro_batch
     found = training_shortage(_parts(step, fullest), step.usable_bytes, micro, step.job.load.seq)

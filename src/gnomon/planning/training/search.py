@@ -15,6 +15,7 @@ from gnomon.engines.training import Grid, StepTable, Traits, figures, sizes
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
+from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
 from gnomon.planning.training.space import space
@@ -120,7 +121,25 @@ class Search:
         if self.applied and not self.allowed.any():
             return self.allowed
         here = np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
+        if self.traits.caching_allocator and not self.applied:
+            here = here & self._unfragmented(here)
         return here & self.allowed & self.applied.host_fits(self.figures, self.case) if self.applied else here
+
+    def _unfragmented(self, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Plans near the edge of the memory that have room in the allocator; ranks of several copies do the same."""
+        usable, found = usable_bytes(self.pool, self.traits), np.ones(self.grid.size, bool)
+        near = np.flatnonzero(here & (self.peak_bytes > NEAR * usable))
+        alike: dict[tuple[object, ...], bool] = {}
+        for row in near.tolist():
+            strategy, recipe = self.grid.strategy(row), self.grid.recipe(row, self.optimizer)
+            if is_replayed(self.traits, strategy, recipe):
+                micros = self.load.global_batch // (strategy.dp * recipe.micro_batch)
+                key = (recipe, strategy.tp, strategy.cp, micros, strategy.dp > 1)
+                if key not in alike:
+                    about = (self.model, self.load, self.dtype, self.traits, strategy, recipe, usable)
+                    alike[key] = step_allocations(*about).fits
+                found[row] = alike[key]
+        return found
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:

@@ -15,9 +15,11 @@ from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, RankMemory, Sizes, StepTable, Traits, figures, rank_memory
+from gnomon.engines.training.allocations import Allocations
 from gnomon.engines.training.layer_cost import cut_of
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
+from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
 from gnomon.sim.training import schedule
 from gnomon.sim.training.bounds import ROUNDING, Pipelines, pipeline_bound_s
 from gnomon.sim.training.timeline import Timeline, timeline
@@ -267,17 +269,17 @@ class TrainingStep:
     @cached_property
     def step_s(self) -> Estimate:
         """Draws are as far from the estimate as their bounds are from its bound, boards differ in their clocks, and
-        systems as an engine's published runs do."""
+        systems as an engine's published runs do; the spread of whole runs has all of that in it."""
         bounds = step_bound_s(self.figures, self.traits)
         bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
         value = self.timeline.step_s + self.waits_s
         profile = self.machine.profile
-        boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
         whole = self.traits.run_spread.get(self.pool.chip.architecture.partition(" ")[0])
-        operators = bounds[1:] / bounds[0] if whole is None else np.ones(DRAWS)
+        boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
+        operators = bounds[1:] / bounds[0] * boards if whole is None else np.ones(DRAWS)
         system = normals(f"{self.engine.name}@{self.engine.version}/system")
-        spread = self.traits.system_spread if whole is None else whole
-        draws = value * boards * operators * np.exp(spread * system)
+        faster, slower = whole or (self.traits.system_spread,) * 2
+        draws = value * operators * np.exp(np.where(system < 0, faster, slower) * system)
         return Estimate(value, draws, Provenance.FITTED, profile.source)
 
     @cached_property
@@ -294,7 +296,21 @@ class TrainingStep:
     @property
     def fits(self) -> bool:
         host = not self.applied or bool(self.applied.host_fits(self.figures, self.case)[0])
-        return max(self.peaks) <= self.usable_bytes and host
+        return max(self.peaks) <= self.usable_bytes and host and not self.fragmented
+
+    @property
+    def fragmented(self) -> bool:
+        """Whether the allocator has no room for what would fit without its fragmentation."""
+        near = NEAR * self.usable_bytes < max(self.peaks) <= self.usable_bytes
+        return near and self.allocations is not None and not self.allocations.fits
+
+    @cached_property
+    def allocations(self) -> Allocations | None:
+        """Steps run through the allocator, of a plan whose engine and degrees let it."""
+        job, traits = self.job, self.traits
+        if self.applied or not is_replayed(traits, job.strategy, job.recipe):
+            return None
+        return step_allocations(job.model, job.load, job.dtype, traits, job.strategy, job.recipe, self.usable_bytes)
 
     def memory(self, rank: int) -> RankMemory:
         """Parts of one pipeline rank, one row a draw."""
@@ -307,7 +323,9 @@ class TrainingStep:
 
     @property
     def reserved_bytes(self) -> float:
-        """What the allocator of the fullest rank reserves, where that was measured beside what it allocates."""
+        """What the allocator of the fullest rank reserves, where that is known beside what it allocates."""
+        if self.allocations is not None:
+            return self.allocations.reserved_bytes
         return max(self.peaks) * (1 + self.traits.fragmentation)
 
     @property

@@ -50,7 +50,8 @@ class Shortage(Result):
     """What does not fit: the first part of a rank's memory that needs more than those before it leave."""
 
     part: str
-    """`weights`, `working memory`, `cache`; of training `states`, `working memory`; or `host memory`."""
+    """`weights`, `working memory`, `cache`; of training `states`, `working memory`, `fragmentation` (bytes that the
+    allocator would reserve); or `host memory`."""
     needs_bytes: float
     left_bytes: float
     """Of what is usable, beside the parts before it."""
