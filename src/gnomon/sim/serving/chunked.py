@@ -110,7 +110,7 @@ class ChunkedReplica:
     def add(self, arrival_s: float, prompt: int, output: int) -> int:
         """One more request, which arrives no earlier than the others; its index."""
         index = self._batch.add(prompt, output)
-        self._visible.insert(index, self._front.visible_s(arrival_s, output))
+        self._visible.insert(index, self._front.visible_s(arrival_s, prompt, output))
         for times in (self._first, self._finish, self._scheduled):
             times.append(0.0)
         return index
@@ -118,8 +118,9 @@ class ChunkedReplica:
     def _take_in(self, requests: Requests) -> None:
         """The front end's work on the requests that it has not seen."""
         visible, seen = self._visible, len(self._visible)
-        rest = zip(requests.arrival_s[seen:].tolist(), requests.output_tokens[seen:].tolist(), strict=True)
-        visible += [self._front.visible_s(arrival_s, outputs) for arrival_s, outputs in rest]
+        columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
+        rest = zip(*(column[seen:].tolist() for column in columns), strict=True)
+        visible += [self._front.visible_s(*request) for request in rest]
         visible.append(inf)
 
     def forked(self, requests: Requests | None = None) -> ChunkedReplica:
@@ -168,7 +169,7 @@ class ChunkedReplica:
         batch, totals = self._batch, self._batch.totals()
         visible_s = np.array(self._visible[:-1])
         first_s, finish_s = (
-            self._front.through(np.array(times), requests.arrival_s, visible_s) for times in (self._first, self._finish)
+            self._front.through(np.array(times), requests, visible_s) for times in (self._first, self._finish)
         )
         return ServingRun(
             requests=requests,

@@ -33,15 +33,16 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
 class _Loop(ChunkedReplica):
     """The engine's loop, whose completions are the next arrivals."""
 
-    __slots__ = ("_outputs", "_released", "_sent", "_taken_in", "arrivals")
+    __slots__ = ("_outputs", "_prompts", "_released", "_sent", "_taken_in", "_tokenized", "arrivals")
 
     def __init__(self, requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> None:
         """Each client has sent one request."""
         self.arrivals = [0.0] * len(requests)
         super().__init__(replace(requests, arrival_s=np.array(self.arrivals)), cost, limits, None, None)
         self._released = 0
-        self._outputs = requests.output_tokens.tolist()
+        self._prompts, self._outputs = requests.input_tokens.tolist(), requests.output_tokens.tolist()
         self._visible[:] = [inf] * len(self._visible)
+        self._tokenized = [0.0] * len(requests)
         self._front = FrontEnd(limits)
         self._taken_in = self._front.forked()
         """The front end before it took in those requests that were sent last."""
@@ -65,7 +66,7 @@ class _Loop(ChunkedReplica):
         """One more request for each that has ended, when its client has the last token."""
         left, before = self._front.left_s, self._sent - 1
         if self._limits.request_s:
-            while before and self.arrivals[before] >= left:
+            while before and self._tokenized[before] >= left:
                 before -= 1
             left += OUTPUT_WAIT * max(self._visible[before] - self._limits.ingress_s - left, 0.0)
         for _ in ended:
@@ -75,5 +76,7 @@ class _Loop(ChunkedReplica):
     def _send(self, count: int, arrival_s: float) -> None:
         for request in range(self._released, self._released + count):
             self.arrivals[request] = arrival_s
-            self._visible[request] = self._front.visible_s(arrival_s, self._outputs[request])
+            lengths = self._prompts[request], self._outputs[request]
+            self._visible[request] = self._front.visible_s(arrival_s, *lengths)
+            self._tokenized[request] = self._front.tokenized_last_s(arrival_s)
         self._released += count
