@@ -111,6 +111,8 @@ class Experts:
     sent: bool = False
     """Tokens are sent only to the ranks they chose; else every rank's kernel keeps a row for every choice of every
     token, and activates and adds up those of other ranks' experts with its own."""
+    padded_to: tuple[int, int] = (1, 1)
+    """Multiples of inner and hidden channels that its kernel computes on, though the network has fewer."""
     count: int = 1
     kind: Literal["moe"] = "moe"
 
@@ -128,7 +130,10 @@ class Experts:
     def shape(self, batch: Batch) -> Shape:
         """Of the busiest rank, as so many tokens that choose among its experts alone."""
         tokens, choices = size_of(self.tokens, batch), self.topk * self.held / self.experts
-        sizes = constants(batch, hidden=self.hidden, inter=self.inner, experts=self.held, topk=choices)
+        inner, hidden = (
+            -(-size // step) * step for size, step in zip((self.inner, self.hidden), self.padded_to, strict=True)
+        )
+        sizes = constants(batch, hidden=hidden, inter=inner, experts=self.held, topk=choices)
         if self.ranks == 1:
             return {"tokens": tokens} | sizes
         visits = busiest(tokens, self.experts, self.topk, self.ranks)
