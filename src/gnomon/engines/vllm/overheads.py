@@ -55,7 +55,8 @@ FRONT_ENDS = (HTTP, IN_PROCESS)
 """`vllm serve` behind its HTTP server, or the asynchronous engine called by a program of one's own."""
 LATENCIES = ("ingress", "egress", "idle_start", "request", "output", "egress_sequence")
 TOKENIZE = "tokenize"
-"""Of a token of a prompt, which is text where it comes over HTTP; a program of one's own hands tokens over."""
+"""Of a token of a prompt, which is text where it comes over HTTP; a program of one's own hands tokens over. vLLM 0.24
+has one thread for it (`renderer_num_workers`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
