@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -20,7 +22,7 @@ from gnomon.calibrate.server_rows import server_rows
 from gnomon.calibrate.table import read_rows
 from gnomon.catalog import build
 from gnomon.engines.torch.efficiencies import FILE as EFFICIENCIES
-from gnomon.engines.vllm.overheads import FILE, HTTP, Overheads
+from gnomon.engines.vllm.overheads import FILE, HTTP, TOKENIZE, Overheads
 from gnomon.load import config_of
 from gnomon.load import model as load_model
 from gnomon.load.profile_file import SCHEMA
@@ -28,8 +30,9 @@ from gnomon.load.profiles import forget_profiles
 from gnomon.spec import Chip
 
 PROFILES = catalog.PROFILES
-SERVER = "h200-2026-11-18"
-"""Beside the folder of operators: loads of tools/server_loads.py and tools/http_loads.py."""
+SERVER, TOKENIZING = "h200-2026-11-18", "tokenizing.csv"
+"""Beside the folder of operators: loads of tools/server_loads.py and tools/http_loads.py, and tools/tokenizing.py's
+table."""
 SERVED = ("qwen3-0.6b", "llama-3.1-8b")
 """Models whose server loads the overheads are fitted to; those of the others check them."""
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
@@ -108,7 +111,9 @@ def http(server: Path, dense: Mapping[str, float], chip: Chip) -> dict[str, floa
     found = json.loads(text_of(server, f"http-{SERVED[0]}.json"))
     known = Overheads(figures=dense, source="")
     cost, limits, layers = engine_fit.priced_model(load_model(found["model"]), chip, MAX_MODEL_LEN)
-    return fit_http(found["loads"], known, cost.under(known.host(layers, cost.host.captured)), limits)
+    fitted = fit_http(found["loads"], known, cost.under(known.host(layers, cost.host.captured)), limits)
+    tokenized = csv.DictReader(text_of(server, TOKENIZING).splitlines())
+    return fitted | {f"{TOKENIZE}_us": round(median(float(row["token_us"]) for row in tokenized), 1)}
 
 
 def main(folder: str) -> None:

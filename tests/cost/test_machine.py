@@ -20,7 +20,7 @@ from gnomon.cost.machine import known_kinds
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.cost.transfer import OF_A_PROCESSOR, TRANSFER_SPREAD
 from gnomon.errors import CalibrationError, UnknownNameError
-from gnomon.graph.ops import TOKENS, Collective, Gemm
+from gnomon.graph.ops import TOKENS, Collective, Elementwise, Gemm
 from gnomon.load.chips import ChipBook
 from gnomon.load.profile_file import SCHEMA, profile_from_dict
 from gnomon.load.profiles import Profiles, forget_profiles, profile_for
@@ -338,3 +338,24 @@ def test_draws_are_even_all_together_and_in_their_first_half(name: str) -> None:
     for part in (found, found[: DRAWS // 2]):
         assert np.mean(part) == pytest.approx(0.0, abs=1e-12)
         assert np.quantile(part, [0.05, 0.95]) == pytest.approx([-1.645, 1.645], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "width"), [("B200", "fp8", 1.0), ("H100", "fp8", 1.0), ("B200", "nvfp4", 0.5625)]
+)
+def test_a_narrowed_layer_takes_what_its_table_has(chip: str, dtype: str, width: float) -> None:
+    """Tables time whole layers: narrowing their inputs and the GEMM are what was measured, however long each is."""
+    found, batch = machine(chip), Batch.prefill(1, 3000)
+    gemm = Gemm(name="up", m=TOKENS, n=4096, k=8192, dtype=dtype)
+    narrow = Elementwise(
+        name="up.quantise", rows=TOKENS, read_per_row=4 * 8192, written_per_row=8192 * width, narrows=dtype
+    )
+    shape = gemm.shape(batch) | {"quantised": np.ones(1)}
+    layer = kernel_model("gemm").seconds(shape, dtype, found.chip, found.evidence("gemm", dtype).coefficients)
+    alone = kernel_model("gemm").seconds(
+        gemm.shape(batch), dtype, found.chip, found.evidence("gemm", dtype).coefficients
+    )
+    assert found.op_seconds(narrow, batch) == pytest.approx(layer - alone, rel=1e-9)
+    assert found.source(narrow) == found.source(gemm)
+    own = machine("H200")
+    assert own.op_seconds(narrow, batch) == own.seconds("elementwise", "bf16", narrow.shape(batch))

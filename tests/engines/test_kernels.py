@@ -14,11 +14,16 @@ from gnomon.engines.vllm.kernels import (
     TRITON,
     TRTLLM,
     experts_kernel,
+    padded_to,
     published_kernel,
     runs,
 )
 from gnomon.engines.vllm.platforms import capability
 from gnomon.errors import InputError
+from gnomon.graph import Experts
+from gnomon.load.deployments import replica_of
+from gnomon.spec import Batch
+from gnomon.spec.questions.parts import ServedQuestion
 
 CHOICES = [
     ("H100", "bf16", 1, False, TRITON),
@@ -78,6 +83,26 @@ def test_names_of_published_kernels() -> None:
     assert published_kernel("vllm_unquantizedfusedmoe_triton_tritonexperts") == TRITON
     assert published_kernel("vllm_compressedtensorswna16marlinmoe_marlin_marlinexperts") == MARLIN
     assert published_kernel("something else") == ""
+
+
+@pytest.mark.parametrize(
+    ("on", "settings", "sizes"),
+    [
+        ("H100:2", {"moe_backend": MARLIN}, (1536, 3072)),
+        ("H100:8", {"moe_backend": MARLIN}, (384, 3072)),
+        ("H100:8", {}, (384, 2880)),
+        ("B200:4", {"moe_activation": "mxfp8"}, (768, 3072)),
+        ("B200:8", {}, (512, 3072)),
+    ],
+)
+def test_kernels_of_mxfp4_compute_on_padded_channels(on: str, settings: dict[str, str], sizes: tuple[int, int]) -> None:
+    """gpt-oss has 2,880 hidden channels and as many inner ones, which ranks divide."""
+    replica = replica_of(ServedQuestion(model="gpt-oss-120b", on=on, settings=settings), "vllm")
+    (op,) = (op for op in replica.engine.graph(replica.deploy()).ops if isinstance(op, Experts))
+    shape = op.shape(Batch.decode(4, 100))
+    assert (shape["inter"][0], shape["hidden"][0]) == sizes
+    assert op.flops(Batch.decode(4, 100))[0] == 2 * 3 * 4 * 4 * 2880 * op.inner
+    assert padded_to("fp8-blocks", TRTLLM) == (1, 1)
 
 
 def experts_s(model: str, on: str, **how: object) -> float:

@@ -85,6 +85,7 @@ def test_the_front_end_that_is_asked_for_takes_requests_in() -> None:
     assert over.request_s > 2 * within.request_s > 1e-4
     assert over.output_s > within.output_s > 0
     assert within.idle_launch > 1
+    assert over.tokenize_s > 1e-6 > within.tokenize_s == 0
     (_, drawn), *_ = list(chosen.drawn(http, 2))[1:]
     factor = drawn.request_s / over.request_s
     assert factor != 1

@@ -133,3 +133,13 @@ def test_shared_experts_are_cut_or_run_whole_on_parted_tokens() -> None:
     assert widths == [64, 128]
     flops = [next(op for op in graph.ops if op.name == "ffn.shared_up").flops(batch)[0] for graph in (together, parted)]
     assert flops[0] == flops[1]
+
+
+def test_scores_in_fp32_are_computed_on_widened_tokens() -> None:
+    graph, plain = (lower(load_model(name), Strategy(), "bf16", "bf16") for name in ("minimax-m2", "qwen3-30b-a3b"))
+    (router,) = (op for op in graph.ops if op.name == "ffn.router")
+    (widen,) = (op for op in graph.ops if op.name == "ffn.router.widen")
+    assert isinstance(router, Gemm)
+    assert (router.dtype, router.n, router.k) == ("fp32", 256, 3072)
+    assert widen.bytes(Batch.decode(8, 10))[0] == 8 * 3072 * (2 + 4)
+    assert not [op for op in plain.ops if op.name == "ffn.router.widen"]

@@ -75,6 +75,7 @@ def cases(draw: st.DrawFn, cache: Any = CountedBlocks) -> Case:
         idle_start_s=draw(st.sampled_from([0.0, GRID_S])),
         idle_launch=draw(st.sampled_from([1.0, 1.5])),
         request_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
+        tokenize_s=draw(st.sampled_from([0.0, GRID_S, 1e-3])),
         output_s=draw(st.sampled_from([0.0, 1e-3, 1.0])),
         egress_sequence_s=draw(st.sampled_from([0.0, 0.01])),
     )
@@ -140,8 +141,9 @@ def test_random_loads(name: str, lookahead: int, cost: StepCost) -> None:
     arrival = np.cumsum(rng.exponential(1, 150) * gap_s)
     load = Requests(arrival, rng.integers(1, prompt + 1, 150), rng.integers(1, output + 1, 150))
     base = {"kv_blocks": 1500, "max_sequences": 32, "max_step_tokens": 512, "max_context": 1024}
-    front: dict[str, Any] = {"request_s": 1e-3, "output_s": 1e-4, "egress_sequence_s": 1e-4, "idle_launch": 1.5}
-    limits = ServingLimits(**base | changes | front, lookahead=lookahead, ingress_s=0.004, idle_start_s=0.003)
+    front: dict[str, Any] = {"request_s": 1e-3, "tokenize_s": 1e-5, "output_s": 1e-4, "egress_sequence_s": 1e-4}
+    idle: dict[str, Any] = {"ingress_s": 0.004, "idle_start_s": 0.003, "idle_launch": 1.5}
+    limits = ServingLimits(**base | changes | front, lookahead=lookahead, **idle)
     run = compare(load, cost, limits)
     assert (run.preemptions > 0) == ("blocks" in name)
 

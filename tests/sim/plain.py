@@ -109,6 +109,8 @@ class Req:
     cached: int | None = None
     """Tokens found in the cache when it came in, the last time before its first token."""
     waiting: bool = True
+    tokenized_s: float = np.inf
+    """When the tokenizer is through with it."""
     taken_in_s: float = np.inf
     """When the front end is through with it."""
     times: list[float] = field(default_factory=list)
@@ -213,11 +215,12 @@ class Plain:
         self.clock = PlainClock(cost) if cost.governor else None
         self.left_s = -np.inf
         self.warm = False
-        door = -np.inf
+        door = tokenized = -np.inf
         for req in self.all:
+            tokenized = req.tokenized_s = max(tokenized, req.arrival_s) + limits.tokenize_s * req.prompt
             owed = limits.output_s * self.all[req.index - BURST].output if req.index >= BURST else 0.0
             work = min(limits.request_s + owed, limits.request_s / (1 - MOST_SHARE))
-            door = req.taken_in_s = max(door, req.arrival_s) + work
+            door = req.taken_in_s = max(door, req.tokenized_s) + work
 
     def visible_s(self, req: Req) -> float:
         return req.taken_in_s + self.limits.ingress_s
@@ -248,7 +251,7 @@ class Plain:
         self.left_at = self.finish_s.copy()
         for times in (self.first_s, self.finish_s) if self.limits.request_s else ():
             for i, left in enumerate(times):
-                earlier = [req.taken_in_s for req in self.all if req.arrival_s < left]
+                earlier = [req.taken_in_s for req in self.all if req.tokenized_s < left]
                 times[i] += OUTPUT_WAIT * max([0.0, *(taken_in - left for taken_in in earlier)])
         return self
 

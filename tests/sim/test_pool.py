@@ -120,11 +120,12 @@ def test_below_saturation_a_queue_settles_and_above_it_grows(cost: Smooth | Clif
 FRONT = replace(LIMITS, request_s=0.02, egress_s=0.01, egress_sequence_s=1e-3, idle_launch=1.5)
 
 
-def test_a_closed_loop_is_the_run_of_the_arrivals_that_came_of_it() -> None:
-    rng = np.random.default_rng(3)
+@pytest.mark.parametrize("tokenize_s", [0.0, 1e-5, 1e-3])
+def test_a_closed_loop_is_the_run_of_the_arrivals_that_came_of_it(tokenize_s: float) -> None:
+    rng, limits = np.random.default_rng(3), replace(FRONT, tokenize_s=tokenize_s)
     asked = Requests(np.zeros(120), rng.integers(1, 300, 120), rng.integers(1, 40, 120))
-    loop = simulate_closed(asked, 24, Smooth(), FRONT)
-    again = simulate(loop.requests, Smooth(), FRONT)
+    loop = simulate_closed(asked, 24, Smooth(), limits)
+    again = simulate(loop.requests, Smooth(), limits)
     np.testing.assert_allclose(again.finish_s, loop.finish_s, rtol=1e-12)
     np.testing.assert_allclose(again.first_token_s, loop.first_token_s, rtol=1e-12)
     ends = np.sort(loop.finish_s)
@@ -147,3 +148,15 @@ def test_a_front_end_bounds_the_rate_and_serializes_a_burst() -> None:
     assert run.scheduled_s.max() >= 300 * FRONT.request_s
     assert saturation_rps(short, Smooth(), FRONT) == pytest.approx(1 / FRONT.request_s, rel=0.02)
     assert saturation_rps(short, Smooth(), LIMITS) > 2 / FRONT.request_s
+
+
+def test_prompts_of_text_are_tokenized_one_after_the_other_and_outputs_do_not_wait() -> None:
+    limits = replace(LIMITS, tokenize_s=1e-3)
+    asked = Requests(np.array([0.0, 0.0, 0.0]), np.array([100, 200, 50]), np.array([1, 1, 1]))
+    run = simulate(asked, Smooth(), limits)
+    assert (run.scheduled_s >= np.array([0.1, 0.3, 0.35])).all()
+    early, late = (Requests(np.array([0.0, 0.01]), np.array([1, size]), np.array([5, 1])) for size in (1, 10_000))
+    long = replace(limits, request_s=1e-3, max_context=20_000, max_step_tokens=20_000, kv_blocks=4000)
+    first, second = (simulate(one, Smooth(), long) for one in (early, late))
+    assert second.first_token_s[0] == first.first_token_s[0]
+    assert second.scheduled_s[1] >= 10.0

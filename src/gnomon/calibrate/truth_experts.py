@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import ceil
 from zlib import crc32
 
 import numpy as np
 
+from gnomon.engines.vllm.kernels import MXFP4_STEPS, published_kernel
 from gnomon.errors import CalibrationError
 from gnomon.graph.uneven import busiest_unevenly, visited_unevenly
 
@@ -47,9 +49,16 @@ def experts(row: Mapping[str, str]) -> tuple[str, str, Sizes] | None:
     choices = topk / ranks
     if ranks > 1 and (row["framework"], row["framework_version"]) in WHOLE_ROWS:
         visits = topk * min(tokens, visits)
-    sizes = {"tokens": visits / choices, "hidden": hidden, "inter": inner / cut, "experts": count / ranks}
+    sizes = {"tokens": visits / choices} | _computed(row, hidden, inner / cut) | {"experts": count / ranks}
     sizes |= {"topk": choices, "skew": skew, "visited": visited, "absent": max(tokens * topk - visits, 0.0)}
     return "moe", row["dtype"], sizes | {"matrices": _matrices(row, model), "model": float(crc32(repr(model).encode()))}
+
+
+def _computed(row: Mapping[str, str], hidden: float, inner: float) -> Sizes:
+    """Channels that the kernel of a row computes on: vLLM's of mxfp4 pad them."""
+    padded = row["framework"] == "vllm" and "mxfp4" in row["dtype"]
+    inner_step, hidden_step = MXFP4_STEPS.get(published_kernel(row["kernel"]), (1, 1)) if padded else (1, 1)
+    return {"hidden": ceil(hidden / hidden_step) * hidden_step, "inter": ceil(inner / inner_step) * inner_step}
 
 
 def _trusted(row: Mapping[str, str], model: tuple[float, ...], ranks: float, skew: float) -> bool:

@@ -118,9 +118,14 @@ def _quantised(shape: Shape, sides: GemmFormat, chip: Chip, c: Mapping[str, floa
     """Seconds of quantizing the activations, for rows that were timed together with it."""
     if "quantised" not in shape:
         return np.zeros(1)
-    a_row = c["quantised"] * shape["k"] * (2.0 + sides.inputs) / chip.memory_bandwidth_bytes_s
-    rows = shape["m"] * shape.get("batch", np.ones(1)) * (a_row + c["quantised_row_ns"] * 1e-9)
-    return np.where(shape["quantised"] > 0, rows + c["launch_us"] * 1e-6, 0.0)
+    rows = shape["m"] * shape.get("batch", np.ones(1))
+    return np.where(shape["quantised"] > 0, narrowing_seconds(rows, shape["k"], sides, chip, c), 0.0)
+
+
+def narrowing_seconds(rows: Floats, k: Floats | float, sides: GemmFormat, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Device seconds of quantizing rows of k activations, as the tables of linear layers have it."""
+    a_row = c["quantised"] * k * (2.0 + sides.inputs) / chip.memory_bandwidth_bytes_s
+    return np.asarray(rows * (a_row + c["quantised_row_ns"] * 1e-9) + c["launch_us"] * 1e-6)
 
 
 def tiled(

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from gnomon.cost import clock, collective, experts, governor, nccl
 from gnomon.cost.draws import normals
+from gnomon.cost.gemm import narrowing_seconds
 from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
-from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
+from gnomon.graph.ops import Attention, Collective, Elementwise, LatentDecode, Op, Shape, size_of
 from gnomon.graph.phases import part_of
 from gnomon.graph.routing import TokenRouting
 from gnomon.spec import Batch, Chip, Pool, Provenance
@@ -98,7 +99,7 @@ class Machine:
     def source(self, op: Op) -> str:
         """What an operator's time is known from; of a collective, the links it crosses."""
         if not isinstance(op, Collective):
-            return self.evidence(op.kind, priced_dtype(op)).source
+            return (self._narrowing(op) or self.evidence(op.kind, priced_dtype(op))).source
         pool, span = self.pool, op.ranks * op.stride
         inside, beyond = op.stride < pool.per_node, span > pool.per_node
         links = [pool.inside(span).name] * inside + [pool.scaleout.name] * beyond
@@ -230,7 +231,20 @@ class Machine:
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""
-        return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
+        layers = self._narrowing(op)
+        if layers is None or not isinstance(op, Elementwise):
+            return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
+        rows, sides = size_of(op.rows, batch), gemm_format(op.narrows)
+        k, c = op.written_per_row / sides.inputs, layers.coefficients
+        return op.count * np.where(rows > 0, narrowing_seconds(rows, k, sides, self.chip, c), 0.0)
+
+    def _narrowing(self, op: Op) -> Family | None:
+        """The GEMMs that an operator narrows inputs for, where they were timed together with that: a step that runs
+        both takes what was measured. Elsewhere it is a stream like others."""
+        if not isinstance(op, Elementwise) or not op.narrows:
+            return None
+        found = self.profile.family("gemm", op.narrows, self.framework)
+        return found if "quantised" in found.coefficients else None
 
     def factors(self, op_name: str, kind: str, dtype: str, *, prompts: bool = False) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own, and one of all

@@ -14,7 +14,7 @@ import numpy as np
 from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, MixerOp, Scan
 from gnomon.graph.routing import TokenRouting, busiest, most_held, most_visited
-from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
+from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, rounded_up, size_of
 from gnomon.graph.windows import Window
 from gnomon.spec.workload import Batch, Floats
 
@@ -95,8 +95,7 @@ def non_local_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -
 class Experts:
     """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum.
 
-    Where experts are spread over ranks, FLOPs and bytes are those of the mean rank, and the sizes that are timed
-    those of the busiest, which all others wait for.
+    Spread over ranks, FLOPs and bytes are the mean rank's, timed sizes the busiest's, which all others wait for.
     """
 
     name: str
@@ -111,6 +110,8 @@ class Experts:
     sent: bool = False
     """Tokens are sent only to the ranks they chose; else every rank's kernel keeps a row for every choice of every
     token, and activates and adds up those of other ranks' experts with its own."""
+    padded_to: tuple[int, int] = (1, 1)
+    """Multiples of inner and hidden channels that its kernel computes on, though the network has fewer."""
     count: int = 1
     kind: Literal["moe"] = "moe"
 
@@ -121,18 +122,17 @@ class Experts:
 
     def imbalance(self, batch: Batch) -> Floats:
         """Visits to the busiest rank's experts over those to the mean rank's."""
-        tokens = size_of(self.tokens, batch)
-        mean = tokens * self.topk / self.ranks
+        mean = (tokens := size_of(self.tokens, batch)) * self.topk / self.ranks
         return busiest(tokens, self.experts, self.topk, self.ranks) / np.where(mean > 0, mean, 1.0)
 
     def shape(self, batch: Batch) -> Shape:
         """Of the busiest rank, as so many tokens that choose among its experts alone."""
         tokens, choices = size_of(self.tokens, batch), self.topk * self.held / self.experts
-        sizes = constants(batch, hidden=self.hidden, inter=self.inner, experts=self.held, topk=choices)
+        inner, hidden = map(rounded_up, (self.inner, self.hidden), self.padded_to)
+        sizes = constants(batch, hidden=hidden, inter=inner, experts=self.held, topk=choices)
         if self.ranks == 1:
             return {"tokens": tokens} | sizes
-        visits = busiest(tokens, self.experts, self.topk, self.ranks)
-        visited = most_visited(tokens, self.experts, self.topk, self.ranks)
+        visits, visited = (count(tokens, self.experts, self.topk, self.ranks) for count in (busiest, most_visited))
         return {"tokens": visits / choices, "visited": visited, "absent": self._non_local_rows(batch)} | sizes
 
     def _non_local_rows(self, batch: Batch) -> Floats:
@@ -342,6 +342,8 @@ class Elementwise:
     """Whether it is faster on data in L2: a kernel bound by its own instructions is not."""
     by_row: bool = False
     """Whether one thread block takes a whole row, as norms and fused activations of serving engines do."""
+    narrows: str = ""
+    """The format of the GEMM whose inputs it narrows, where it does no more than that."""
     kind: Literal["elementwise"] = "elementwise"
 
     def shape(self, batch: Batch) -> Shape:

@@ -61,3 +61,8 @@ def size_of(size: Size, batch: Batch) -> Floats:
         figure: Floats = getattr(batch, size.of)
         return figure * size.factor
     return np.full(batch.size, float(size))
+
+
+def rounded_up(size: int, step: int) -> int:
+    """The next multiple of a step."""
+    return -(-size // step) * step

@@ -47,6 +47,8 @@ class MoeFfn:
     router: str = "softmax"
     """How scores become shares: softmax, or sigmoid."""
     router_bias: bool = False
+    router_dtype: str = ""
+    """The number format that scores are computed in, where it is not that of the stream."""
     correction: bool = False
     """A learned number an expert is added to its score, where it is a weight of its own."""
     groups: int = 1

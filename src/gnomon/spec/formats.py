@@ -25,6 +25,8 @@ class Format:
     """Whether the checkpoint holds the scale of the inputs; else each step finds one."""
     kernel: str = ""
     """The kernel that an engine runs it with, where a chip has several (`graph.dtypes.KERNEL`)."""
+    padded_to: tuple[int, int] = (1, 1)
+    """Of experts: the multiples that this kernel pads their inner and hidden channels to."""
 
     def bytes(self, rows: int, columns: int) -> float:
         """A matrix with its scales. Blocks at the edge have a scale of their own; a matrix of nothing has none."""

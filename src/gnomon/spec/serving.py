@@ -29,6 +29,9 @@ class ServingLimits:
     """How many times as long launches take before an engine that was idle has its first outputs."""
     request_s: float = 0.0
     """Work of the front end on a request before the scheduler can see it, one after the other."""
+    tokenize_s: float = 0.0
+    """Work of the tokenizer on a token of a prompt, before the front end's on the request; it runs beside the front
+    end, on one prompt after the other."""
     output_s: float = 0.0
     """Work of the front end on an output token."""
     egress_sequence_s: float = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gnomon.engines.base import Deployment
-from gnomon.engines.vllm.kernels import AUTO, experts_kernel, runs
+from gnomon.engines.vllm.kernels import AUTO, experts_kernel, padded_to, runs
 from gnomon.errors import InputError
 from gnomon.graph.formats import gemm_dtype, known
 from gnomon.spec import Block, Chip, Format, Model, MoeFfn
@@ -107,7 +107,7 @@ def _experts(format: Format, deployment: Deployment, backend: str, activation: s
         where = "setting moe_activation" if backend == AUTO else "setting moe_backend"
         hint = f"On {chip.name} vLLM takes {experts_kernel(gemm_dtype(replace(format, activations='')), chip, ep=ep)}."
         raise InputError(f"vLLM's {kernel} experts do not run {dtype} on {chip.name}", where=where, hint=hint)
-    return replace(format, kernel=kernel)
+    return replace(format, kernel=kernel, padded_to=padded_to(dtype, kernel))
 
 
 def as_run(format: Format, chip: Chip) -> Format:

@@ -98,6 +98,18 @@ and the published tables did not: FlashInfer's CUTLASS experts in fp8 take an H1
 same kernels do in TensorRT-LLM's table, which are tuned (AIConfigurator 0.12, 89 equal shapes)."""
 
 
+MXFP4 = ("mxfp4-weights", "mxfp4-mxfp8")
+MXFP4_STEPS = {TRITON: (64, 1), MARLIN: (128, 256), TRTLLM: (256, 256), FLASHINFER: (128, 128)}
+"""Multiples that kernels of experts in mxfp4 pad inner and hidden channels to, with weights of nothing, which they
+multiply like the others (`mxfp4_round_up_hidden_size_and_intermediate_size`): gpt-oss's 2,880 hidden channels become
+3,072, and the 360 inner ones that a rank of 8 has 384 or 512."""
+
+
+def padded_to(dtype: str, kernel: str) -> tuple[int, int]:
+    """Multiples that a kernel pads inner and hidden channels of experts in a format to."""
+    return MXFP4_STEPS.get(kernel, (1, 1)) if without_kernel(dtype) in MXFP4 else (1, 1)
+
+
 def published_kernel(name: str) -> str:
     """The kernel of experts that a published row of vLLM's is of; empty where its name says nothing."""
     return next((kernel for part, kernel in PUBLISHED if part in name), "")

@@ -54,6 +54,9 @@ IN_PROCESS, HTTP = "in_process", "http"
 FRONT_ENDS = (HTTP, IN_PROCESS)
 """`vllm serve` behind its HTTP server, or the asynchronous engine called by a program of one's own."""
 LATENCIES = ("ingress", "egress", "idle_start", "request", "output", "egress_sequence")
+TOKENIZE = "tokenize"
+"""Of a token of a prompt, which is text where it comes over HTTP; a program of one's own hands tokens over. vLLM 0.24
+has one thread for it (`renderer_num_workers`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ class Overheads:
         factor = 1.0 if draw is None else float(self.host(0, ()).factors[draw])
         figures = {**self.figures, **(self.http if front_end == HTTP else {})}
         seconds = {f"{name}_s": factor * figures[f"{name}_us"] * 1e-6 for name in LATENCIES}
+        seconds[f"{TOKENIZE}_s"] = factor * figures.get(f"{TOKENIZE}_us", 0.0) * 1e-6
         return seconds | {"idle_launch": figures["idle_launch"]}
 
 

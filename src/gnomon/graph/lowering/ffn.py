@@ -45,7 +45,7 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
     its own and runs the shared experts on them with unsharded weights; else all do the same, and reduce the results.
     """
     own = Rows("tokens", 1 / site.tp) if site.sequence_parallel_moe else TOKENS
-    yield Gemm(name="ffn.router", m=own, n=ffn.experts, k=site.hidden, dtype=STATE, count=site.count)
+    yield from _router(ffn, site, own)
     yield stream("ffn.choose", ffn.experts, 1, 2 * ffn.topk / ffn.experts, site.count, own)
     yield from _exchange("ffn.dispatch", "all_gather", _dispatched_bytes(ffn, site), site)
     yield experts(ffn, site)
@@ -67,8 +67,16 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
         )
 
 
+def _router(ffn: MoeFfn, site: Site, rows: Rows) -> Iterator[Op]:
+    """The scores of all experts; tokens are widened first where they are computed in a wider format."""
+    dtype = ffn.router_dtype or STATE
+    if dtype != STATE:
+        yield stream("ffn.router.widen", site.hidden, 1, width(dtype) / width(STATE), site.count, rows)
+    yield Gemm(name="ffn.router", m=rows, n=ffn.experts, k=site.hidden, dtype=dtype, count=site.count)
+
+
 def experts(ffn: MoeFfn, site: Site) -> Experts:
-    strategy = site.strategy
+    strategy, stored = site.strategy, dict(site.block.formats).get("expert_up")
     return Experts(
         name="ffn.experts",
         tokens=Rows("tokens", site.gathered),
@@ -77,6 +85,7 @@ def experts(ffn: MoeFfn, site: Site) -> Experts:
         experts=ffn.experts,
         topk=ffn.topk,
         dtype=site.gemm_dtype("expert_up"),
+        padded_to=stored.padded_to if stored else (1, 1),
         ranks=strategy.ep,
         count=site.count,
     )

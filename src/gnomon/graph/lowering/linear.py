@@ -22,6 +22,7 @@ def linear(name: str, role: str, n: int, k: int, site: Site, rows: Size = TOKENS
             rows=rows,
             read_per_row=2 * k * width(STATE),
             written_per_row=k * narrow,
+            narrows=dtype,
             count=site.count,
         )
     yield Gemm(name=name, m=rows, n=n, k=k, dtype=dtype, count=site.count)

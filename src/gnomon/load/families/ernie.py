@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gnomon.errors import InputError
 from gnomon.load.families.base import attention, decoder, dense, experts, head_bias, head_dim_of, layer_count
 from gnomon.load.fields import Fields
@@ -26,7 +28,8 @@ def _mixture(config: Fields) -> MoeFfn:
     if config.flag("use_bias", False):
         raise InputError("experts with biases are not supported", where=config.spot("use_bias"))
     shared = "moe_num_shared_experts"
-    return experts(config, "moe_num_experts", "moe_intermediate_size", topk="moe_k", shared=shared, correction=True)
+    found = experts(config, "moe_num_experts", "moe_intermediate_size", topk="moe_k", shared=shared, correction=True)
+    return replace(found, router_dtype="fp32")  # as the network and vLLM hold it (`Ernie4_5_MoeMoE.gate`)
 
 
 def _sparse(config: Fields, count: int) -> frozenset[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gnomon.errors import InputError
 from gnomon.load.families.base import (
@@ -58,6 +59,7 @@ def _second(config: Fields, family: str) -> Model:
     head_dim, normed = head_dim_of(config), config.flag("use_qk_norm", True)
     turning = config.whole("rotary_dim", head_dim)
     mixer = attention(config, head_dim=head_dim, qk_norm=normed, qk_norm_whole=normed, rotary_dim=turning)
-    ffn = experts(config, "num_local_experts", "intermediate_size", router="sigmoid")
+    # vLLM holds the router's matrix in fp32 and widens tokens for it (`MiniMaxM2MoE.gate`).
+    ffn = replace(experts(config, "num_local_experts", "intermediate_size", router="sigmoid"), router_dtype="fp32")
     blocks = uniform(layer_count(config), mixer=mixer, ffn=ffn)
     return decoder(config, family, blocks)

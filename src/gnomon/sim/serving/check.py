@@ -52,7 +52,7 @@ def _check_limits(limits: ServingLimits) -> None:
         )
     if limits.lookahead not in (0, 1):
         raise InputError(f"lookahead is {limits.lookahead}", where="limits", hint="It is 0 or 1.")
-    for name in ("ingress_s", "egress_s", "idle_start_s", "request_s", "output_s", "egress_sequence_s"):
+    for name in ("ingress_s", "egress_s", "idle_start_s", "request_s", "tokenize_s", "output_s", "egress_sequence_s"):
         seconds = getattr(limits, name)
         if not (math.isfinite(seconds) and seconds >= 0):
             raise InputError(f"{name} is {seconds}", where="limits", hint="It is a time, zero or more.")

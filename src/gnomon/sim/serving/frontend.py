@@ -1,9 +1,10 @@
 """The front end of a replica: one process that every request passes before the scheduler, and every output after it.
 
-It takes requests in one after the other. Those of a burst come before all outputs; what it then has to do for the
-outputs of one counts with a request that comes later, as far as it would delay it: an event loop serves both in turn.
-Outputs leave in order, those of a large batch later, and wait for a part of its work on requests that had arrived
-before them.
+A tokenizer turns prompts of text into tokens first, one after the other, in a thread of its own: outputs do not wait
+for it. The front end takes requests in one after the other. Those of a burst come before all outputs; what it then has
+to do for the outputs of one counts with a request that comes later, as far as it would delay it: an event loop serves
+both in turn. Outputs leave in order, those of a large batch later, and wait for a part of its work on requests that had
+arrived before them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import inf
 import numpy as np
 
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Floats
+from gnomon.spec.workload import Floats, Requests
 
 MOST_OUTPUT_SHARE = 0.5
 """Of the front end's time, the most that outputs take while requests wait, as an assumption: an event loop serves both
@@ -37,7 +38,7 @@ class FrontEnd:
 
     __slots__ = (
         "_before_s", "_egress_s", "_ingress_s", "_most_s", "_output_egress_s", "_output_s", "_owed_s", "_request_s",
-        "_way_s", "door_s", "left_s",
+        "_tokenize_s", "_tokenized_s", "_way_s", "door_s", "left_s",
     )  # fmt: skip
 
     def __init__(self, limits: ServingLimits) -> None:
@@ -45,6 +46,8 @@ class FrontEnd:
         self._most_s = limits.request_s / (1 - MOST_OUTPUT_SHARE)
         self._ingress_s, self._egress_s = limits.ingress_s, limits.egress_s
         self._output_egress_s = limits.egress_sequence_s
+        self._tokenize_s, self._tokenized_s = limits.tokenize_s, -inf
+        """Of a token, and when the tokenizer is through with the last prompt."""
         self._owed_s: deque[float] = deque()
         """Its work on the outputs of the last requests."""
         self.door_s = -inf
@@ -53,8 +56,12 @@ class FrontEnd:
         """When the last scheduled outputs leave, and those before them did."""
         self._way_s = 0.0
 
-    def visible_s(self, arrival_s: float, outputs: int) -> float:
-        """When the scheduler can see the next request, which asks for so many tokens."""
+    def visible_s(self, arrival_s: float, prompt: int, outputs: int) -> float:
+        """When the scheduler can see the next request, which brings and asks for so many tokens."""
+        if self._tokenize_s:
+            if self._tokenized_s > arrival_s:
+                arrival_s = self._tokenized_s
+            self._tokenized_s = arrival_s = arrival_s + self._tokenize_s * prompt
         owed, each, door = self._owed_s, self._request_s, self.door_s
         owed.append(self._output_s * outputs)
         if len(owed) > BURST:
@@ -64,15 +71,15 @@ class FrontEnd:
         self.door_s = door = (arrival_s if arrival_s > door else door) + each
         return door + self._ingress_s
 
+    def tokenized_last_s(self, arrival_s: float) -> float:
+        """When the tokenizer was through with the last request, which arrived then."""
+        return self._tokenized_s if self._tokenize_s else arrival_s
+
     def forked(self) -> FrontEnd:
         """A copy as it stands now, to go on by itself."""
         other = copy(self)
         other._owed_s = self._owed_s.copy()
         return other
-
-    def take_back(self, before: FrontEnd) -> None:
-        """Forget the requests since it stood as `before`."""
-        self.door_s, self._owed_s = before.door_s, before._owed_s.copy()
 
     def leave(self, end_s: float, outputs: int) -> float:
         """When so many outputs of the step that ends then leave."""
@@ -89,11 +96,19 @@ class FrontEnd:
         self.left_s = left = max(self._before_s, until_s + self._way_s)
         return left
 
-    def through(self, left_s: Floats, arrival_s: Floats, visible_s: Floats) -> Floats:
-        """When outputs that leave the engine's side then have passed requests that had arrived before them, which the
-        scheduler could see at `visible_s`."""
+    def tokenized_s(self, requests: Requests) -> Floats:
+        """When the tokenizer is through with each request."""
+        if not self._tokenize_s:
+            return requests.arrival_s
+        work_s = np.cumsum(self._tokenize_s * requests.input_tokens)
+        begun_s = requests.arrival_s - work_s + self._tokenize_s * requests.input_tokens
+        return np.asarray(work_s + np.maximum.accumulate(begun_s))
+
+    def through(self, left_s: Floats, requests: Requests, visible_s: Floats) -> Floats:
+        """When outputs that leave the engine's side then have passed requests that had reached the front end before
+        them, which the scheduler could see at `visible_s`."""
         if not self._request_s:
             return left_s
-        before = np.searchsorted(arrival_s, left_s, side="left") - 1
+        before = np.searchsorted(self.tokenized_s(requests), left_s, side="left") - 1
         taken_in_s = visible_s[np.maximum(before, 0)] - self._ingress_s
         return left_s + OUTPUT_WAIT * np.maximum(taken_in_s - left_s, 0.0)

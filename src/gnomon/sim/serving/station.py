@@ -49,9 +49,9 @@ class Station:
     """
 
     __slots__ = (
-        "_arrivals", "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first",
+        "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first",
         "_fresh_first", "_fresh_last", "_front", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens",
-        "_policy", "_progress", "_queue", "_record", "ended", "feeds_back",
+        "_policy", "_progress", "_queue", "_record", "_tokenized", "ended", "feeds_back",
     )  # fmt: skip
 
     def __init__(
@@ -86,8 +86,8 @@ class Station:
         self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
         self._first, self._finish = array("d", blank), array("d", blank)
-        self._arrivals: list[float] = []
-        """Of the requests that were added."""
+        self._tokenized: list[float] = []
+        """When the tokenizer is through with each of the requests that were added."""
         self.ended: list[int] | None = None
         """A list here gets each request once the time of its last token is sure; its reader may empty it."""
         self.feeds_back = False
@@ -96,8 +96,8 @@ class Station:
     def add(self, arrival_s: float, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
         """One more request, which arrives no earlier than the others; its index. See `Policy.add`."""
         index = self._policy.add(prompt, output, node, loaded)
-        self._arrivals.append(arrival_s)
-        self._queue.visible_s.insert(index, self._front.visible_s(arrival_s, output))
+        self._queue.visible_s.insert(index, self._front.visible_s(arrival_s, prompt, output))
+        self._tokenized.append(self._front.tokenized_last_s(arrival_s))
         for times in (self._first, self._finish, self._queue.scheduled_s):
             times.append(0.0)
         return index
@@ -106,8 +106,9 @@ class Station:
         """The front end's work on the requests that it has not seen."""
         visible = self._queue.visible_s
         seen = len(visible)
-        rest = zip(requests.arrival_s[seen:].tolist(), requests.output_tokens[seen:].tolist(), strict=True)
-        visible += [self._front.visible_s(arrival_s, outputs) for arrival_s, outputs in rest]
+        columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
+        rest = zip(*(column[seen:].tolist() for column in columns), strict=True)
+        visible += [self._front.visible_s(*request) for request in rest]
         visible.append(inf)
         self._queue.scheduled_s.extend([0.0] * (len(requests) - seen))
 
@@ -162,7 +163,7 @@ class Station:
         if policy.cached:
             cached[list(policy.cached)] = list(policy.cached.values())
         first_s, finish_s = (
-            self._front.through(np.array(times), requests.arrival_s, visible_s) for times in (self._first, self._finish)
+            self._front.through(np.array(times), requests, visible_s) for times in (self._first, self._finish)
         )
         return ServingRun(
             requests=requests,
@@ -304,7 +305,7 @@ class Station:
         left, limits = self._finish[request], self._limits
         if not limits.request_s:
             return left
-        before = max(bisect_left(self._arrivals, left) - 1, 0)
+        before = max(bisect_left(self._tokenized, left) - 1, 0)
         return left + OUTPUT_WAIT * max(self._queue.visible_s[before] - limits.ingress_s - left, 0.0)
 
     @property
