@@ -1,7 +1,7 @@
 """How many published vLLM deployments are inside their 90% intervals with given spreads of published chips: those that
 may be fitted to, by which `SERVED_SPREAD` and `PROMPT_SPREAD` are chosen, or with --kept-out the others.
 
-    python -m tools.system_spread 0.04 0.36
+    python -m tools.system_spread 0.04 0.25
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from gnomon.spec import Provenance
 SYSTEM_SPREAD = 0.12
 """What whole steps on a chip with a donor's profile, or of training where only tables are known, may be off by beyond
 what their operators may (log): other machines, driver and engine versions, settings. An estimate."""
-SERVED_SPREAD, PROMPT_SPREAD = 0.04, 0.36
+SERVED_SPREAD, PROMPT_SPREAD = 0.04, 0.25
 """The same of steps of a serving engine on a chip with published tables, and what steps with prompts add to it (log).
 `python -m tools.system_spread` finds how many of the published vLLM deployments of 2025-26 (InferenceX, H100 and B200)
 are inside their 90% intervals with such figures: of the half that may be fitted to, about 90% of TPOT and TTFT. The
-second holds a bias too: first tokens on a B200 are predicted 25 to 30% too fast."""
+second holds a bias too: first tokens on a B200 are predicted about 15% too fast."""
 HALF = ("bf16", "fp16")
 """Formats with the same throughput."""
 
