@@ -47,7 +47,10 @@ THINK_HELP = "From an answer to the next turn of its session, such as 30s."
 ADAPTERS_HELP = "LoRA adapters that requests ask for, such as 32 or 32,zipf=1."
 PRIORITIES_HELP = "Shares of requests by priority, lower ones first: 0=0.9,1=0.1."
 CONCURRENCY_HELP = "Clients that each send their next request when they have the last answer; instead of --rate."
-ROUTER_HELP = "How requests reach replicas: random (as in a Kubernetes Service), round-robin or least-requests."
+ROUTER_HELP = (
+    "How requests reach replicas: random (as in a Kubernetes Service), round-robin, least-requests, least-kv, "
+    "prefix-aware or weighted."
+)
 DTYPES_HELP = "Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one."
 
 
