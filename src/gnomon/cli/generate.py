@@ -67,6 +67,8 @@ KINDS = {
     "optimizer": Kind(parser=_word, completion=names.words(names.optimizers)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
+    "pools": Kind(type=list[str], several=lambda texts: tuple(map(flags.word("--pool"), texts or ()))),
+    "kv_transfer": Kind(parser=_word, completion=names.words(names.kv_transfers)),
     "plans": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
     "duration": Kind(type=float, parser=lambda flag: flags.duration(flag.where)),
     "listed": Kind(parser=lambda flag: lambda text: tuple(name.strip() for name in str(text).split(","))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
@@ -13,8 +14,10 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
+from gnomon.load.pools import pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
+from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
@@ -35,9 +38,25 @@ DESCRIBED = ("arrivals", "prefix", "turns", "adapters", "priorities", "concurren
 """Fields of a question that an answer repeats where they are given."""
 
 
-def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
-    """The replica and the load of `simulate serve`."""
+def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsInput:
+    """The replica or the pools, and the load, of `simulate serve`."""
+    if question.pools:
+        pools = pools_of(question)
+        load, asked = _simulated_load(question)
+        return PoolsInput(
+            pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
+            asked=asked, concurrency=question.concurrency,
+        )  # fmt: skip
+    refuse_pool_flags(question)
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
+    load, asked = _simulated_load(question)
+    return SimulationInput(
+        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
+    )
+
+
+def _simulated_load(question: SimulateServingQuestion) -> tuple[ServingLoad, dict[str, Any]]:
+    """The load, and what of it an answer repeats."""
     load = load_of(question, str(question.trace or ""), SIMULATED)
     if question.concurrency is not None:
         _check_closed(load)
@@ -45,9 +64,7 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
     asked |= {name: getattr(question, name) for name in DESCRIBED if getattr(question, name) is not None}
     if question.think is not None:
         asked["think_s"] = question.think
-    return SimulationInput(
-        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
-    )
+    return load, asked
 
 
 def load_of(question: DrawnLoadQuestion, trace: str, requests: int) -> ServingLoad:

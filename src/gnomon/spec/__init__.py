@@ -91,7 +91,7 @@ _HOMES = {
     "model": "Block, Ffn, Mixer, Model, Tower",
     "network": "NetworkStep",
     "parts": "ConvolutionLayer, Embedding, Linear, Norm, Part, Tensor",
-    "plan": "EngineChoice, Plan, Strategy",
+    "plan": "EngineChoice, Plan, PlanPool, Strategy",
     "recurrent": "GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution",
     "serving": "ServingLimits",
     "training": "Recipe, TrainingLoad",

@@ -22,7 +22,7 @@ def plan_to_dict(plan: Plan, *, flat: bool = False) -> dict[str, Any]:
     A plan of one pool has the fields of the pool beside `pools`, or with `flat` in its place.
     """
     several = bool(plan.pools)
-    own = {} if several else _pool_to_dict(plan.each_pool[0])
+    own = {} if several else pool_to_dict(plan.each_pool[0])
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "id": plan.id,
@@ -33,7 +33,7 @@ def plan_to_dict(plan: Plan, *, flat: bool = False) -> dict[str, Any]:
         **{name: own.get(name) for name in ("strategy", "dtype", "kv_dtype")},
         "checkpoint": plan.checkpoint,
         "engine": own.get("engine"),
-        "pools": [] if plan.trains or (flat and not several) else [_pool_to_dict(pool) for pool in plan.each_pool],
+        "pools": [] if plan.trains or (flat and not several) else [pool_to_dict(pool) for pool in plan.each_pool],
         "load": _load_to_dict(plan.load) if plan.load else {},
         "goals": {entry.name: entry.limit_s for entry in plan.goals},
         "predicted": as_json(plan.predicted),
@@ -41,7 +41,8 @@ def plan_to_dict(plan: Plan, *, flat: bool = False) -> dict[str, Any]:
     return _without_empty(fields)
 
 
-def _pool_to_dict(pool: PlanPool) -> dict[str, Any]:
+def pool_to_dict(pool: PlanPool) -> dict[str, Any]:
+    """One pool as plain values, without what is empty."""
     fields: dict[str, Any] = {
         "role": pool.role,
         "chip": pool.chip,
