@@ -68,6 +68,7 @@ KINDS = {
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
     "pools": Kind(type=list[str], several=lambda texts: tuple(map(flags.word("--pool"), texts or ()))),
+    "pool_kinds": Kind(parser=_word, completion=names.words(names.pool_kinds)),
     "kv_transfer": Kind(parser=_word, completion=names.words(names.kv_transfers)),
     "plans": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
     "duration": Kind(type=float, parser=lambda flag: flags.duration(flag.where)),

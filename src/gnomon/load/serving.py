@@ -28,7 +28,7 @@ from gnomon.spec.loads.arrivals import arrivals_of
 from gnomon.spec.loads.check import check_load
 from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
-from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan import KV_TRANSFERS, POOL_KINDS, ROUTERS
 from gnomon.spec.questions.serving import DrawnLoadQuestion, PlanServingQuestion, SimulateServingQuestion
 from gnomon.techniques import asked
 
@@ -103,6 +103,10 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     objective(question.objective or "cost")
     if question.router not in ROUTERS:
         raise unknown_name("router", question.router, ROUTERS, where="--router")
+    if question.pools not in POOL_KINDS:
+        raise unknown_name("kind of pools", question.pools, POOL_KINDS, where="--pools")
+    if question.kv_transfer not in KV_TRANSFERS:
+        raise unknown_name("KV transfer", question.kv_transfer, KV_TRANSFERS, where="--kv-transfer")
     goals, engine = goals_of(question.slo), _engine(question)
     fleet = parse_fleet(question.fleet)
     fleet = replace(fleet, pools=tuple(limited(pool, question.power_limit_w) for pool in fleet.pools))
@@ -126,6 +130,8 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         kv_dtype=question.kv_dtype,
         techniques=techniques,
         requests=question.requests,
+        pools=question.pools,
+        kv_transfer=question.kv_transfer,
     )
 
 

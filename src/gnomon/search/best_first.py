@@ -130,7 +130,7 @@ def _confirmed_rate(
         plan = Candidate(family=family, replicas=family.most)
         if found is not None:
             more = found.rate_per_s * (1 + TOLERANCE)
-            if more > family.most * bounds[family].rate_per_s or not ledger.run(plan, more).meets(job.goals):
+            if more > plan.most_per_s(bounds[family]) or not ledger.run(plan, more).meets(job.goals):
                 continue
             full = ledger.run_in_full(plan, more)
             if not full.surely_meets(job.goals):
@@ -187,7 +187,7 @@ def _second_rate(
     found = min(decided, key=lambda score: objective.key(score, job), default=None)
     for family in hopeful:
         plan = Candidate(family=family, replicas=family.most)
-        beyond = min(best.rate_per_s, family.most * bounds[family].rate_per_s)
+        beyond = min(best.rate_per_s, plan.most_per_s(bounds[family]))
         least = found.rate_per_s * (1 + TOLERANCE) if found else max(job.rate_per_s, LEAST_SHARE * beyond)
         if found and least > beyond:
             break  # sorted by bound: no later family can do better
@@ -213,7 +213,7 @@ def _could_win(plan: Candidate, found: Score, ledger: Ledger) -> bool:
     """Whether a family has a plan that meets the goals on the full load for less than the best one known; if not even
     the most replicas that cost less do, none of them does."""
     family = plan.family
-    most = min(family.most, math.ceil(found.plan.usd_h / family.usd_h) - 1)
+    most = min(family.most, math.ceil(family.within(found.plan.usd_h)) - 1)
     if most <= plan.replicas or ledger.enough(replace(plan, replicas=most)):
         return True
     ledger.least[family] = most + 1
@@ -255,7 +255,7 @@ def _best(
 
 def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: SearchJob) -> float:
     """The highest rate at which a plan that meets its goals still does, on the full load."""
-    beyond = score.plan.replicas * bounds.rate_per_s
+    beyond = score.plan.most_per_s(bounds)
 
     def room(rate_per_s: float) -> float:
         return evaluator.evaluate(score.plan, rate_per_s, Level.FULL).sure_room(job.goals)

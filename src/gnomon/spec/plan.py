@@ -52,6 +52,9 @@ unfinished ones, by least-kv to the one with the least KV cache in use, prefix-a
 beginning of its prompt, and weighted at random in proportion to the replicas' weights."""
 LOOKING = ("least-requests", "least-kv", "prefix-aware")
 """Routers that look at the replicas, which are then simulated together."""
+AGGREGATED, DISAGGREGATED, MIXED, AUTO = POOL_KINDS = ("aggregated", "disaggregated", "mixed", "auto")
+"""Which plans a search is for: equal replicas, prefill and decode replicas, replicas of several kinds of chip behind one
+router, or all of them."""
 BOTH, PREFILL, DECODE = ROLES = ("both", "prefill", "decode")
 """What the replicas of a pool do: prompts and answers, or one of them."""
 WHOLE, LAYERWISE = KV_TRANSFERS = ("whole", "layerwise")

@@ -63,15 +63,10 @@ def as_run(system: PooledSystem, run: SystemRun) -> ServingRun:
         peak_kv_blocks=max(peaks),
         peak_sequences=max(one.peak_sequences for one in runs),
         peak_step_tokens=max(one.peak_step_tokens for one in runs),
-        totals=_sum([one.totals for one in runs]),
+        totals=StepTotals.sum([one.totals for one in runs]),
         dynamic_j=sum(one.dynamic_j for one in runs),
         clock_slowdown=sum(one.clock_slowdown * one.busy_s for one in runs) / busy_s if busy_s else 1.0,
     )
-
-
-def _sum(each: list[StepTotals]) -> StepTotals:
-    names = StepTotals.__slots__
-    return StepTotals(**{name: sum(getattr(one, name) for one in each) for name in names})
 
 
 def _report(

@@ -11,9 +11,9 @@ import numpy as np
 
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router
-from gnomon.sim.serving.run import ServingRun
+from gnomon.sim.serving.run import ServingRun, StepTotals
 from gnomon.sim.serving.station import Station
-from gnomon.sim.serving.system import ReplicaModel
+from gnomon.sim.serving.system import ReplicaModel, SystemRun
 from gnomon.spec.workload import Floats, Ints, Requests
 
 Transfer = Callable[[int], float]
@@ -31,6 +31,15 @@ class StageRun:
     """Which requests each of them got, in the order of arrival there."""
     left_s: Floats
     """When each request has its last token of the stage, in the order of the load, before the front end."""
+
+    @staticmethod
+    def of_system(run: SystemRun) -> StagedRun:
+        """Stages that were run together."""
+        stages = [
+            StageRun(requests=run.requests, runs=runs, served=served, left_s=run.finish_s)
+            for runs, served in zip(run.stages, run.served, strict=True)
+        ]
+        return as_one(stages)
 
     def spread(self, name: str) -> Floats:
         """A column of the runs in the order of the load."""
@@ -106,12 +115,20 @@ def _stage(
     )  # fmt: skip
 
 
-def as_one(stages: Sequence[StageRun]) -> ServingRun:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StagedRun(ServingRun):
+    """Stages as their clients see them."""
+
+    stages: tuple[StageRun, ...]
+
+
+def as_one(stages: Sequence[StageRun]) -> StagedRun:
     """All stages as their clients see them: first and last token of the last one, sums over all replicas."""
     head, tail = stages[0], stages[-1]
     runs = [run for stage in stages for run in stage.runs]
     busy_s = sum(run.busy_s for run in runs)
-    return ServingRun(
+    return StagedRun(
+        stages=tuple(stages),
         requests=head.requests,
         first_token_s=tail.spread("first_token_s"),
         finish_s=tail.spread("finish_s"),
@@ -123,7 +140,7 @@ def as_one(stages: Sequence[StageRun]) -> ServingRun:
         peak_kv_blocks=max(run.peak_kv_blocks for run in tail.runs),
         peak_sequences=max(run.peak_sequences for run in tail.runs),
         peak_step_tokens=max(run.peak_step_tokens for run in tail.runs),
-        totals=tail.runs[0].totals,
+        totals=StepTotals.sum([run.totals for run in runs]),
         dynamic_j=sum(run.dynamic_j for run in runs),
         clock_slowdown=sum(run.clock_slowdown * run.busy_s for run in runs) / busy_s if busy_s else 1.0,
     )

@@ -72,6 +72,8 @@ class SystemRun:
     """Of each stage, the runs of the replicas that got a request."""
     numbers: tuple[tuple[int, ...], ...]
     """Which replicas these are."""
+    served: tuple[tuple[Ints, ...], ...]
+    """Which requests each of them got, in the order of arrival there."""
 
 
 def simulate_system(requests: Requests, stages: Sequence[Stage], *, clients: int | None = None) -> SystemRun:
@@ -264,6 +266,9 @@ class _System:
             scheduled_s=scheduled_s,
             cached_tokens=cached,
             stages=tuple(stages),
+            served=tuple(
+                tuple(np.array(replica.sent) for replica in replicas if replica.sent) for replicas in self._replicas
+            ),
             numbers=tuple(
                 tuple(number for number, replica in enumerate(replicas) if replica.sent) for replicas in self._replicas
             ),

@@ -59,6 +59,10 @@ POOL_HELP = (
 KV_TRANSFER_HELP = (
     "KV cache from prefill to decode pools: whole (after the prompt, as vLLM's NixlConnector does) or layerwise."
 )
+POOLS_HELP = (
+    "Which plans: aggregated (equal replicas), disaggregated (prefill and decode replicas), mixed (several kinds of chip "
+    "behind one router) or auto (all of them)."
+)
 DTYPES_HELP = "Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one."
 
 
@@ -132,6 +136,8 @@ class PlanServingQuestion(DrawnLoadQuestion):
         "--objective", "objective", "WHAT", "cost (the default), throughput, latency or energy.", default=None
     )
     router: str = flag("--router", "router", "HOW", ROUTER_HELP, default="random")
+    pools: str = flag("--pools", "pool_kinds", "KIND", POOLS_HELP, default="aggregated")
+    kv_transfer: str = flag("--kv-transfer", "kv_transfer", "HOW", KV_TRANSFER_HELP, default="whole")
     seed: int = seed()
     dtypes: str | Sequence[str] | None = flag("--dtype", "dtypes", "D[,D]", DTYPES_HELP, default=None)
     kv_dtype: str = flag("--kv-dtype", "kv_dtype", "D", "Number format of the KV cache.", default="bf16")
