@@ -139,6 +139,8 @@ class Score:
     e2e_s: float
     wh_per_mtok: float
     partial: bool = False
+    missed: bool = False
+    """A part of the plan alone misses a goal, so that the rest was not run: figures are at least these."""
     settled: bool = True
     """Whether the run was long enough to have a steady part; no plan is good that never settled."""
     clearance: Mapping[str, float] = field(default_factory=dict)
@@ -196,11 +198,11 @@ class Score:
 
     def nearly(self, goals: tuple[Goal, ...]) -> bool:
         """Whether the goals were missed by no more than chance explains."""
-        return not self.meets(goals) and self.unclear(goals)
+        return not self.missed and not self.meets(goals) and self.unclear(goals)
 
     def unclear(self, goals: tuple[Goal, ...]) -> bool:
         """Whether more requests could turn the verdict on some goal."""
-        if self.grows or self.partial or not self.settled:
+        if self.grows or self.partial or self.missed or not self.settled:
             return False
         least = min((self.clearance.get(goal.name, math.inf) for goal in goals), default=math.inf)
         return abs(least) < SURE

@@ -18,6 +18,8 @@ from gnomon.search.ledger import Ledger
 from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered
 
+ROUGHLY = 1.1
+"""Steps of the rate in which a first guess is looked for."""
 Progress = Callable[[int, int], None]
 """Called with the plans decided so far and the plans there are."""
 
@@ -123,8 +125,9 @@ def _confirmed_rate(
     """The plan with the highest rate on the full load, in one pass from the highest bound on: a family has to hold more
     than the best rate known, on its sample and on the full load, before its own highest rate is looked for."""
     job, found = ledger.job, None
-    for place, family in enumerate(hopeful):
-        if found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
+    seed = _seed(hopeful, bounds, ledger)
+    for place, family in enumerate([*seed, *hopeful]):
+        if place >= len(seed) and found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
             break  # sorted by bound: no later family can do better
         meter.at(place / (len(hopeful) + 1))
         plan = Candidate(family=family, replicas=family.most)
@@ -145,6 +148,28 @@ def _confirmed_rate(
             found = full
     meter.at(1.0)
     return found
+
+
+def _seed(hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], ledger: Ledger) -> list[PlanFamily]:
+    """The family to begin with, where prefill and decode replicas make bounds of the rate say little: of the first of
+    each shape, the one that holds the highest rate on its sample, roughly. It is only a good first guess: all others
+    are then tried in order of their bounds."""
+    if all(family.prefill is None for family in hopeful):
+        return []
+    goals, shapes = ledger.job.goals, {}
+    for family in hopeful:
+        shapes.setdefault(family.shape, Candidate(family=family, replicas=family.most))
+    best, rate = [], 0.0
+    for plan in shapes.values():
+        beyond = plan.most_per_s(bounds[plan.family])
+        least = max(rate * ROUGHLY, ledger.job.rate_per_s, LEAST_SHARE * beyond)
+
+        def room(tried: float, plan: Candidate = plan) -> float:
+            return ledger.sample(plan, tried).room(goals)
+
+        if least < beyond and room(least) >= 0:
+            best, rate = [plan.family], highest(room, least, beyond, ROUGHLY - 1)
+    return best
 
 
 def _second(

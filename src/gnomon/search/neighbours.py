@@ -126,7 +126,7 @@ def other_shape_by_rate(
         if family.shape != best.plan.family.shape and missed_by_bound(found.bounds[family], job.goals) is None:
             plans.setdefault(family.shape, plan)
     second: tuple[Candidate, float] | None = None
-    for plan in list(plans.values())[:OTHER_SHAPES]:
+    for plan in _other_kind(found, best, job) or list(plans.values())[:OTHER_SHAPES]:
 
         def room(rate_per_s: float, plan: Candidate = plan) -> float:
             return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).room(job.goals)
@@ -143,6 +143,14 @@ def other_shape_by_rate(
     rate = confirmed_rate(plan, most, LEAST_SHARE * most, evaluator, job)
     score = evaluator.evaluate(plan, rate, Level.FULL)
     return score if score.surely_meets(job.goals) else None
+
+
+def _other_kind(found: SearchResult, best: Score, job: SearchJob) -> list[Candidate]:
+    """Where plans with and without prefill replicas were searched, of the kind that the best is not, the one that held
+    the highest rate."""
+    apart = best.plan.family.prefill is not None
+    held = [score for score in found.scores if score.meets(job.goals) and (score.plan.family.prefill is None) == apart]
+    return [max(held, key=lambda score: score.rate_per_s).plan] if held else []
 
 
 def fastest(found: SearchResult, evaluator: Evaluator, job: SearchJob) -> list[Score]:

@@ -6,6 +6,7 @@ of a prefill stage serves all decode stages behind it. Runs are shared between s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,15 +22,17 @@ from gnomon.planning.steps.energy import power_use
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Routed
 from gnomon.search.bounds import Demand, KnownSteps, disaggregated_bounds
-from gnomon.search.judge import Peaks, same_schedule
+from gnomon.search.judge import NO_PEAKS, Peaks, least_of_windows, same_schedule
 from gnomon.sim.serving import ServingRun
-from gnomon.sim.serving.apart import StagedRun, StageRun, as_one, decode, prefill
+from gnomon.sim.serving.apart import StagedRun, StageRun, as_one, decode, prefill, sent_s
 from gnomon.sim.serving.routers import router
 from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
 from gnomon.spec import Cluster, Requests, ServingLimits
 from gnomon.spec.plan import LOOKING, WHOLE
-from gnomon.spec.workload import Floats
+from gnomon.spec.workload import STATISTICS, Floats
 
+CLEARLY = 1.02
+"""Times the limit of a goal from which on a stage alone misses it, whichever part of the run is judged."""
 MOST_STAGES = 128
 """Runs of stages that are kept for others."""
 
@@ -192,7 +195,7 @@ class PoolsEvaluator(ServingEvaluator):
             return super()._simulate(plan, rate_per_s, routed)
         runs: list[ServingRun] = [self._shared_run(plan, share) for share in routed.shares]
         self.longest_run = max(self.longest_run, routed.requests)
-        return runs, Peaks(places=0, step_tokens=0, kv_blocks=0)
+        return runs, NO_PEAKS
 
     def _shared_run(self, plan: Candidate, share: Requests) -> StagedRun:
         """Both stages, each as it was run before under limits that it did not meet."""
@@ -201,12 +204,8 @@ class PoolsEvaluator(ServingEvaluator):
         ahead, behind = self.replicas[pool.family], self.replicas[plan.family]
         if self._arrivals.router in LOOKING:
             return self._staged(plan, share, (behind.cost, behind.limits, ahead.cost, ahead.limits))
-        name, load = self._arrivals.router, _digest(share)
-
-        def prompts() -> StageRun:
-            return prefill(share, [_model(ahead)] * pool.replicas, router(name, 0))
-
-        first, number = self._stage((ahead.cost_key, pool.replicas, load), ahead.limits, prompts)
+        name = self._arrivals.router
+        first, number = self._prompted(pool, share)
         transfer_s = self._transfer(plan)
 
         def answers() -> StageRun:
@@ -214,6 +213,55 @@ class PoolsEvaluator(ServingEvaluator):
 
         second, _ = self._stage((behind.cost_key, plan.replicas, number, id(transfer_s)), behind.limits, answers)
         return as_one([first, second])
+
+    def _prompted(self, pool: Candidate, share: Requests) -> tuple[StageRun, int]:
+        """The prefill stage of a plan, and its number."""
+        ahead, name = self.replicas[pool.family], self._arrivals.router
+
+        def prompts() -> StageRun:
+            return prefill(share, [_model(ahead)] * pool.replicas, router(name, 0))
+
+        return self._stage((ahead.cost_key, pool.replicas, _digest(share)), ahead.limits, prompts)
+
+    def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
+        """A plan whose prompts alone miss a goal needs no decode stage."""
+        pool = plan.family.prefill
+        if pool is not None and level is not Level.TO_THE_END and self._arrivals.router not in LOOKING:
+            lost = self._lost(plan, pool, rate_per_s, routed)
+            if lost is not None:
+                return lost, NO_PEAKS
+        return super()._run(plan, rate_per_s, routed, level)
+
+    def _lost(self, plan: Candidate, pool: Candidate, rate_per_s: float, routed: Routed) -> Score | None:
+        """The score of a plan whose prompts, with the transfer of their KV cache, are later than a goal allows, however
+        soon the decode replicas go on."""
+        bounds, limits = self.bounds(plan.family), self.replicas[plan.family].limits
+        goals = [goal for goal in self._goals if goal.metric == "ttft"]
+        if not goals or len(routed.shares) > 1:
+            return None
+        share = routed.shares[0]
+        first, _ = self._prompted(pool, share)
+        sent = sent_s(share.input_tokens, self._transfer(plan))
+        soonest = first.left_s - share.arrival_s + sent + limits.ingress_s + limits.egress_s
+        least = {goal.name: least_of_windows(soonest, share.arrival_s, goal.statistic, bounds.e2e_s) for goal in goals}
+        if all(least[goal.name] <= CLEARLY * goal.limit_s for goal in goals):
+            return None
+        times = {name: math.nan for name in STATISTICS}
+        figures = ServingFigures(
+            ttft_s=times | {goal.statistic: least[goal.name] for goal in goals}, tpot_s=times, e2e_s=times,
+            output_tokens_per_s=rate_per_s * self._output_tokens, power_w=math.nan, requests=len(share), preemptions=0,
+        )  # fmt: skip
+        return Score(
+            plan=plan,
+            rate_per_s=rate_per_s,
+            values_s=dict(bounds.floors_s) | least,
+            grows=False,
+            load_share=plan.load_share(rate_per_s, bounds),
+            e2e_s=bounds.e2e_s,
+            wh_per_mtok=math.nan,
+            missed=True,
+            detail=figures,
+        )
 
     def _stage(self, key: Hashable, limits: ServingLimits, run: Callable[[], StageRun]) -> tuple[StageRun, int]:
         """A stage's run and its number, from those that are known or by `run`."""

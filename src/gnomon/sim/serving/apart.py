@@ -84,14 +84,18 @@ def decode(
     return _stage(requests, shares, loaded=True)
 
 
+def sent_s(prompts: Ints, transfer_s: Transfer) -> Floats:
+    """What the transfer of each prompt takes by itself."""
+    lengths, places = np.unique(prompts, return_inverse=True)
+    return np.array([transfer_s(int(length)) for length in lengths])[places]
+
+
 def _sent(left_s: Floats, prompts: Ints, transfer_s: Transfer | None) -> Floats:
     """When the keys and values of prompts that end at some times are at the one replica that they all go to."""
     if transfer_s is None:
         return left_s
-    lengths, places = np.unique(prompts, return_inverse=True)
-    seconds = np.array([transfer_s(int(length)) for length in lengths])[places].tolist()
     there, busy = [], -np.inf
-    for left, takes in zip(left_s.tolist(), seconds, strict=True):
+    for left, takes in zip(left_s.tolist(), sent_s(prompts, transfer_s).tolist(), strict=True):
         busy = max(left, busy) + takes
         there.append(busy)
     return np.array(there)
