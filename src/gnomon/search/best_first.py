@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
 from gnomon.search.fates import fates, missed_by_bound
 from gnomon.search.ledger import Ledger
-from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
+from gnomon.search.objectives import LEAST_SHARE, OBJECTIVES, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered
 
 ROUGHLY = 1.1
@@ -73,6 +73,20 @@ def search(
         simulated=len(ledger.ran),
         rejected=fates(space, bounds, ledger, best),
     )
+
+
+def best_rate(
+    families: Iterable[PlanFamily], evaluator: Evaluator, job: SearchJob
+) -> tuple[Score | None, set[PlanFamily]]:
+    """The plan that holds the highest rate within the goals, of families that fit, with all replicas they have; and the
+    families that were run for it."""
+    aim, space = OBJECTIVES["throughput"], list(families)
+    bounds = {family: evaluator.bounds(family) for family in space}
+    hopeful = [family for family in space if missed_by_bound(bounds[family], job.goals) is None]
+    hopeful.sort(key=lambda family: aim.bound(family, bounds[family], job))
+    ledger = Ledger(evaluator, job)
+    best = _confirmed_rate(hopeful, bounds, aim, ledger, _Meter(None, 0))
+    return best, {plan.family for plan in ledger.ran}
 
 
 @dataclass(slots=True)

@@ -147,10 +147,13 @@ def other_shape_by_rate(
 
 def _other_kind(found: SearchResult, best: Score, job: SearchJob) -> list[Candidate]:
     """Where plans with and without prefill replicas were searched, of the kind that the best is not, the one that held
-    the highest rate."""
+    the highest rate, or else came nearest to the goals."""
     apart = best.plan.family.prefill is not None
-    held = [score for score in found.scores if score.meets(job.goals) and (score.plan.family.prefill is None) == apart]
-    return [max(held, key=lambda score: score.rate_per_s).plan] if held else []
+    ran = [score for score in found.scores if (score.plan.family.prefill is None) == apart]
+    held = [score for score in ran if score.meets(job.goals)]
+    if held:
+        return [max(held, key=lambda score: score.rate_per_s).plan]
+    return [nearest(ran, job).plan] if ran else []
 
 
 def fastest(found: SearchResult, evaluator: Evaluator, job: SearchJob) -> list[Score]:

@@ -9,6 +9,8 @@ from gnomon.graph.dtypes import width
 from gnomon.planning.serving.disaggregated import PoolsEvaluator, disaggregated_space
 from gnomon.planning.serving.evaluator import MOST_REQUESTS
 from gnomon.planning.serving.infeasible import no_plan
+from gnomon.planning.serving.mixed import MixedSearch
+from gnomon.planning.serving.mixed_report import plan_mixed
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import report
 from gnomon.planning.serving.space import left_out, plan_space
@@ -18,7 +20,7 @@ from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
 from gnomon.spec import Goal, Model, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport
-from gnomon.spec.plan import AGGREGATED, DISAGGREGATED
+from gnomon.spec.plan import AGGREGATED, DISAGGREGATED, MIXED
 from gnomon.techniques import WHERE, DeploymentDraft, served
 
 SEARCH_REQUESTS = 2_000
@@ -40,9 +42,12 @@ def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     setup = task.setup
     tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
     plain = plan_space(setup, task.fleet, tried)
-    space = _space(task, plain)
     replicas, counts = Replicas(setup, plain, task.arrivals.longest), _counts(task.arrivals.load, task.requests)
     evaluator = PoolsEvaluator(replicas, task.arrivals, task.goals, counts, how=task.kv_transfer)
+    if task.pools == MIXED:
+        answer = plan_mixed(MixedSearch(task, plain, evaluator))
+        return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in plain}))
+    space = _space(task, plain)
     found = search(space, evaluator, task.objective, task.job, progress=progress)
     if found.best is None:
         raise no_plan(task, found, evaluator)

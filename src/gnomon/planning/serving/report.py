@@ -27,7 +27,7 @@ from gnomon.search.neighbours import (
     other_shape,
     other_shape_by_rate,
 )
-from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, PlanPool, Strategy
+from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, PlanPool, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import AGGREGATED, BOTH, ROUTERS, WHOLE
 from gnomon.spec.plan_dict import plan_to_dict
@@ -167,9 +167,9 @@ class PlanBook:
             "wh_per_mtok": score.wh_per_mtok,
             "power_w": figures.power_w,
             "output_tokens_per_s": tokens_per_s,
-            "ttft_s": _known(figures.ttft_s),
-            "tpot_s": _known(figures.tpot_s),
-            "e2e_s": _known(figures.e2e_s),
+            "ttft_s": known_times(figures.ttft_s),
+            "tpot_s": known_times(figures.tpot_s),
+            "e2e_s": known_times(figures.e2e_s),
             "rate_per_s": score.rate_per_s,
             "requests": figures.requests,
         } | ({"max_rate_per_s": most} if most is not None else {})
@@ -181,11 +181,11 @@ class PlanBook:
             wh_per_mtok=score.wh_per_mtok,
             power_w=figures.power_w,
             output_tokens_per_s=tokens_per_s,
-            ttft_s=_known(figures.ttft_s),
-            tpot_s=_known(figures.tpot_s),
-            e2e_s=_known(figures.e2e_s),
+            ttft_s=known_times(figures.ttft_s),
+            tpot_s=known_times(figures.tpot_s),
+            e2e_s=known_times(figures.e2e_s),
             max_rate_per_s=most,
-            margin=_known({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
+            margin=known_times({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
             label=label(self.question, score.plan),
             predicted=self._predicted(score, usd_per_mtok, tokens_per_s, draw),
         )
@@ -241,11 +241,12 @@ def price(question: PlanTask, plan: Candidate) -> float:
 def label(question: PlanTask, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`; of prefill and decode replicas, one after the
     other."""
-    pools = [(role, _pool_label(question, pool)) for role, pool in pools_of(plan)]
+    pools = [(role, pool_label(question, pool)) for role, pool in pools_of(plan)]
     return " + ".join(text if role == BOTH else f"{role} {text}" for role, text in pools)
 
 
-def _pool_label(question: PlanTask, plan: Candidate) -> str:
+def pool_label(question: PlanTask, plan: Candidate) -> str:
+    """Equal replicas."""
     family = plan.family
     labels = {knob.name: knob.label for knob in question.bindings[family.chip].engine.knobs}
     budgets = [labels.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
@@ -255,13 +256,8 @@ def _pool_label(question: PlanTask, plan: Candidate) -> str:
 
 
 def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
-    load = question.arrivals.load
-    drawn = replace(
-        load,
-        rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
-        requests=load.requests if load.trace else max(load.requests, score.detail.requests),
-    )
-    pools = tuple(_pool(question, role, pool, evaluator) for role, pool in pools_of(score.plan))
+    drawn = planned_load(question, score.rate_per_s, score.detail.requests)
+    pools = tuple(pool_of_plan(question, role, pool, evaluator) for role, pool in pools_of(score.plan))
     return Plan.of_pools(
         pools,
         model=question.reference,
@@ -273,7 +269,18 @@ def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predict
     )
 
 
-def _pool(question: PlanTask, role: str, plan: Candidate, evaluator: ServingEvaluator) -> PlanPool:
+def planned_load(question: PlanTask, rate_per_s: float, requests: int) -> ServingLoad:
+    """The load that a plan is judged by."""
+    load = question.arrivals.load
+    return replace(
+        load,
+        rate_per_s=load.rate_per_s if question.objective.name != "throughput" else rate_per_s,
+        requests=load.requests if load.trace else max(load.requests, requests),
+    )
+
+
+def pool_of_plan(question: PlanTask, role: str, plan: Candidate, evaluator: ServingEvaluator) -> PlanPool:
+    """Equal replicas as a pool of a plan that can be written down."""
     family, replica = plan.family, evaluator.replicas[plan.family]
     pool = replica.deployment.pool
     return PlanPool(
@@ -364,6 +371,6 @@ def _near_ties(book: PlanBook, best: Score, met: list[Score]) -> Iterable[dict[s
             yield book.facts(book.score(full, draw=False)) | {"buys": bought}
 
 
-def _known(times: Any) -> dict[str, float]:
+def known_times(times: Any) -> dict[str, float]:
     """Statistics without those nobody has (JSON has no NaN)."""
     return {name: value for name, value in times.items() if not math.isnan(value)}
