@@ -33,6 +33,8 @@ def plan_serving(
     slo: str | Sequence[Goal] | Mapping[str, str] | None = "",
     objective: str | None = None,
     router: str = "random",
+    pools: str = "aggregated",
+    kv_transfer: str = "whole",
     engine: str | EngineChoice = "vllm",
     dtypes: Sequence[str] | None = None,
     kv_dtype: str = "bf16",
@@ -45,7 +47,9 @@ def plan_serving(
 
     A plan is a chip, a tensor parallel degree, a number of equal replicas, a number format and two step budgets
     of the engine; the pools of a fleet are alternatives. Requests are assigned to replicas at random, as a Kubernetes
-    Service does it, or by `router`: `round-robin`, `least-requests`. By cost (the default) the cheapest plan that
+    Service does it, or by `router`: `round-robin`, `least-requests`, … With `pools` plans are `disaggregated`, with
+    prefill and decode replicas between which the KV cache is sent (`kv_transfer`), `mixed`, with replicas of several
+    kinds of chip behind one router, or all of them (`auto`). By cost (the default) the cheapest plan that
     meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every limit, then
     the earlier of `dtypes`, then the most headroom, then the faster. `throughput` is the highest rate held within the
     goals on a whole pool (`rate` is then the least it has to be), `latency` the least mean time of a request (to a
@@ -62,7 +66,7 @@ def plan_serving(
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
         arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities, slo=slo,
-        objective=objective, router=router, engine=engine, dtypes=dtypes, kv_dtype=kv_dtype,
+        objective=objective, router=router, pools=pools, kv_transfer=kv_transfer, engine=engine, dtypes=dtypes, kv_dtype=kv_dtype,
         settings=settings, techniques=techniques, power_limit_w=power_limit_w,
     )  # fmt: skip
     return answer(question, progress=progress)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.load.serving import simulation_of
+from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.simulate import simulate_replica
+from gnomon.planning.serving.simulate_pools import refuse_steps, simulate_pools
 from gnomon.sim.serving import Recorder
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import ServingReport
@@ -17,7 +19,10 @@ from gnomon.spec.questions.serving import SimulateServingQuestion
 def simulate_serving(
     model: str | Path | Model,
     *,
-    on: str | Pool,
+    on: str | Pool | None = None,
+    pools: Sequence[str] = (),
+    router: str = "random",
+    kv_transfer: str = "whole",
     dtype: str | None = None,
     kv_dtype: str | None = None,
     engine: str = "vllm",
@@ -50,6 +55,9 @@ def simulate_serving(
     Lengths are numbers of tokens or distributions (`lognormal:mean=1024,cv=1`); `arrivals`, `prefix`, `turns`, `think`,
     `adapters` and `priorities` describe the rest of a drawn load as the flags do. With `concurrency` instead of `rate`,
     so many clients each send their next request when they have the last answer.
+    In place of `on`, `pools` are replicas of several kinds, each written as `prefill=H100:4,tp=2`: prefill and decode
+    pools, between which the KV cache is sent `whole` after a prompt or `layerwise`, or pools that do both behind one
+    `router`.
     Pipeline and data parallelism, whose steps are not those of a single scheduler, are refused.
     `techniques` are named as in a plan: `int4-weights`. The chips' clock follows their power limit, or a lower one,
     `power_limit_w`.
@@ -58,7 +66,8 @@ def simulate_serving(
         model=model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         trace=trace, rate=rate, concurrency=concurrency, input=input, output=output, requests=requests, seed=seed,
         arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
-        settings=settings, techniques=techniques, power_limit_w=power_limit_w,
+        settings=settings, techniques=techniques, power_limit_w=power_limit_w, pools=pools, router=router,
+        kv_transfer=kv_transfer,
     )  # fmt: skip
     return answer(question, record=record, progress=progress)
 
@@ -70,4 +79,8 @@ def answer(
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
     """The load of a question, served; `record` keeps every step, `progress` is called with the requests done."""
-    return simulate_replica(simulation_of(question), record, progress)
+    given = simulation_of(question)
+    if isinstance(given, PoolsInput):
+        refuse_steps(record)
+        return simulate_pools(given, progress)
+    return simulate_replica(given, record, progress)

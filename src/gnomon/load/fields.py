@@ -114,6 +114,11 @@ class Fields:
             raise InputError(f"{shown(value)} is not a list", where=self.spot(key))
         return value
 
+    def inners(self, key: str) -> list[Fields]:
+        """The fields of each mapping of a list."""
+        path = ".".join(filter(None, [self._path, key]))
+        return [Fields(data, self._where, f"{path}[{place}]") for place, data in enumerate(self.list(key))]
+
     def inner(self, key: str) -> Fields:
         """The fields of a nested mapping; empty where it is missing."""
         return Fields(self.raw(key, {}), self._where, ".".join(filter(None, [self._path, key])))

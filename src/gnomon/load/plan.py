@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.lengths.base import Lengths
 from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
 from gnomon.spec.loads.sessions import MOST_THINK_S, MOST_TURNS
-from gnomon.spec.plan import DEFAULT_ENGINE, ROUTERS
+from gnomon.spec.plan import BOTH, DECODE, DEFAULT_ENGINE, KV_TRANSFERS, PREFILL, ROLES, ROUTERS, WHOLE, PlanPool
 from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
 from gnomon.spec.workload import MAX_TOKENS
 from gnomon.units import check_rate, parse_count
@@ -48,6 +48,8 @@ SERVING_FIELDS = {
     "router": "a plan for training assigns no requests to replicas",
     "kv_dtype": "a plan for training keeps no cache",
     "checkpoint": "a plan for training serves no checkpoint",
+    "pools": "a plan for training has one pool, whose fields stand beside it",
+    "kv_transfer": "a plan for training keeps no cache",
 }
 """Fields that only plans of serving have, and why."""
 
@@ -64,26 +66,71 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan", *, seconds: boo
     for name, why in SERVING_FIELDS.items() if trains else ():
         if fields.has(name):
             raise InputError(why, where=fields.spot(name), hint="Leave it out.")
-    plan = Plan(
+    pools = _pools(fields) if fields.has("pools") else ()
+    flat = not pools or fields.has("chip")
+    own = _pool(fields, trains) if flat else pools[0]
+    if pools and flat and pools != (own,):
+        hint = "Leave chip, replicas, strategy, dtype and engine out, or pools."
+        raise InputError("do not agree with the fields beside them", where=fields.spot("pools"), hint=hint)
+    plan = Plan.of_pools(
+        pools or (own,),
         id=fields.text("id", "", longest=LONGEST_ID),
         model=fields.text("model", longest=LONGEST_NAME),
-        chip=fields.text("chip", longest=LONGEST_NAME),
-        per_node=fields.whole("per_node", 0, most=MAX_NODE),
-        power_limit_w=fields.number("power_limit_w", 0.0, most=MAX_WATTS),
-        replicas=fields.whole("replicas", most=MAX_DEGREE),
-        router=_router(fields),
-        strategy=_strategy(fields.inner("strategy"), trains),
-        dtype=_format(fields, "dtype"),
-        kv_dtype=_format(fields, "kv_dtype", ENGINES_OWN),
+        router=_one_of(fields, "router", ROUTERS),
+        kv_transfer=_one_of(fields, "kv_transfer", KV_TRANSFERS),
         checkpoint=fields.text("checkpoint", "", longest=LONGEST_NAME),
-        engine=_engine(fields.inner("engine"), trains),
         load=_load(loaded, trains) if fields.has("load") else None,
         goals=_goals(fields.inner("goals"), seconds),
         predicted=fields.inner("predicted").items(),
     )
     fields.done()
-    named = fields.inner("strategy").items()
+    _check_transfer(plan, fields)
+    named = fields.inner("strategy").items() if flat else {}
     return replace(plan, given=frozenset(name for name in (*DEGREES, "vp") if named.get(name) is not None))
+
+
+def _pool(fields: Fields, trains: bool = False, role: str = BOTH, weight: float = 1.0) -> PlanPool:
+    """Chips, replicas, degrees, format and engine, of a plan or of one of its pools."""
+    return PlanPool(
+        role=role,
+        weight=weight,
+        chip=fields.text("chip", longest=LONGEST_NAME),
+        per_node=fields.whole("per_node", 0, most=MAX_NODE),
+        power_limit_w=fields.number("power_limit_w", 0.0, most=MAX_WATTS),
+        replicas=fields.whole("replicas", most=MAX_DEGREE),
+        strategy=_strategy(fields.inner("strategy"), trains),
+        dtype=_format(fields, "dtype"),
+        kv_dtype=_format(fields, "kv_dtype", ENGINES_OWN),
+        engine=_engine(fields.inner("engine"), trains),
+    )
+
+
+def _pools(fields: Fields) -> tuple[PlanPool, ...]:
+    """The pools of a plan, whose roles go together."""
+    found = []
+    for each in fields.inners("pools"):
+        role, weight = _one_of(each, "role", ROLES), each.number("weight", 1.0)
+        found.append(_pool(each, role=role, weight=weight))
+        each.done()
+    if not found:
+        raise InputError("there is no pool", where=fields.spot("pools"), hint="Leave it out, or name one.")
+    check_roles([pool.role for pool in found], fields.spot("pools"))
+    return tuple(found)
+
+
+def check_roles(roles: Sequence[str], where: str) -> None:
+    """Raise InputError where pools of these roles serve nobody, or where some compute prompts for others that need
+    none."""
+    if set(roles) not in ({BOTH}, {PREFILL, DECODE}):
+        given = ", ".join(dict.fromkeys(roles))
+        hint = "Give prefill and decode pools, or pools that do both."
+        raise InputError(f"pools of the role {given} do not serve together", where=where, hint=hint)
+
+
+def _check_transfer(plan: Plan, fields: Fields) -> None:
+    if plan.kv_transfer != WHOLE and not plan.disaggregated:
+        message = "no KV cache is sent where there are no prefill and decode pools"
+        raise InputError(message, where=fields.spot("kv_transfer"), hint="Leave it out.")
 
 
 def plan_from_file(data: Mapping[str, Any], where: str) -> Plan:
@@ -98,14 +145,17 @@ def read_plan(path: str | Path) -> Plan:
 
 def refuse_serving_fields(plan: Plan) -> None:
     """Raise InputError where a plan for training has what only those of serving have."""
-    usual = {"router": ROUTERS[0]}
+    usual: Mapping[str, Any] = {"router": ROUTERS[0], "kv_transfer": WHOLE, "pools": ()}
     for name, why in SERVING_FIELDS.items():
         if getattr(plan, name) != usual.get(name, ""):
             raise InputError(why, where=name, hint="Leave it out.")
 
 
 def plan_pool(plan: Plan, count: int | None = None) -> Pool:
-    """All chips of a plan, or so many of them, in nodes as the plan names them."""
+    """All chips of a plan of one pool, or so many of them, in nodes as the plan names them."""
+    if plan.pools:
+        hint = "`gnomon simulate serve --pool` and `gnomon compare` take several."
+        raise InputError(f"the plan has {len(plan.pools)} pools, and one is wanted here", where="pools", hint=hint)
     pool = planned_pool(find_chip(plan.chip, "chip"), plan.per_node, plan.chips if count is None else count)
     if plan.power_limit_w > pool.chip.tdp_w:
         message = f"{plan.power_limit_w:g} W is above the {pool.chip.tdp_w:g} W of {pool.chip.name}"
@@ -133,17 +183,18 @@ def write_plan(plan: Plan, path: str | Path) -> None:
 def plan_to_yaml(plan: Plan) -> str:
     import yaml
 
-    fields = plan_to_dict(plan)
+    fields = plan_to_dict(plan, flat=True)
     if plan.goals:
         fields["goals"] = {entry.name: duration_text(entry.limit_s) for entry in plan.goals}
     text: str = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     return text
 
 
-def _router(fields: Fields) -> str:
-    name = fields.text("router", ROUTERS[0])
-    if name not in ROUTERS:
-        raise unknown_name("router", name, ROUTERS, where=fields.spot("router"))
+def _one_of(fields: Fields, key: str, known: Sequence[str]) -> str:
+    """One of some names, the first of them where none is given."""
+    name = fields.text(key, known[0])
+    if name not in known:
+        raise unknown_name(key, name, known, where=fields.spot(key))
     return name
 
 

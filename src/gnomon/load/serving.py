@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
@@ -13,8 +14,10 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
+from gnomon.load.pools import pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
+from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
@@ -25,7 +28,7 @@ from gnomon.spec.loads.arrivals import arrivals_of
 from gnomon.spec.loads.check import check_load
 from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
-from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan import KV_TRANSFERS, POOL_KINDS, ROUTERS
 from gnomon.spec.questions.serving import DrawnLoadQuestion, PlanServingQuestion, SimulateServingQuestion
 from gnomon.techniques import asked
 
@@ -35,9 +38,25 @@ DESCRIBED = ("arrivals", "prefix", "turns", "adapters", "priorities", "concurren
 """Fields of a question that an answer repeats where they are given."""
 
 
-def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
-    """The replica and the load of `simulate serve`."""
+def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsInput:
+    """The replica or the pools, and the load, of `simulate serve`."""
+    if question.pools:
+        pools = pools_of(question)
+        load, asked = _simulated_load(question)
+        return PoolsInput(
+            pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
+            asked=asked, concurrency=question.concurrency,
+        )  # fmt: skip
+    refuse_pool_flags(question)
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
+    load, asked = _simulated_load(question)
+    return SimulationInput(
+        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
+    )
+
+
+def _simulated_load(question: SimulateServingQuestion) -> tuple[ServingLoad, dict[str, Any]]:
+    """The load, and what of it an answer repeats."""
     load = load_of(question, str(question.trace or ""), SIMULATED)
     if question.concurrency is not None:
         _check_closed(load)
@@ -45,9 +64,7 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
     asked |= {name: getattr(question, name) for name in DESCRIBED if getattr(question, name) is not None}
     if question.think is not None:
         asked["think_s"] = question.think
-    return SimulationInput(
-        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
-    )
+    return load, asked
 
 
 def load_of(question: DrawnLoadQuestion, trace: str, requests: int) -> ServingLoad:
@@ -86,6 +103,10 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     objective(question.objective or "cost")
     if question.router not in ROUTERS:
         raise unknown_name("router", question.router, ROUTERS, where="--router")
+    if question.pools not in POOL_KINDS:
+        raise unknown_name("kind of pools", question.pools, POOL_KINDS, where="--pools")
+    if question.kv_transfer not in KV_TRANSFERS:
+        raise unknown_name("KV transfer", question.kv_transfer, KV_TRANSFERS, where="--kv-transfer")
     goals, engine = goals_of(question.slo), _engine(question)
     fleet = parse_fleet(question.fleet)
     fleet = replace(fleet, pools=tuple(limited(pool, question.power_limit_w) for pool in fleet.pools))
@@ -109,6 +130,8 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         kv_dtype=question.kv_dtype,
         techniques=techniques,
         requests=question.requests,
+        pools=question.pools,
+        kv_transfer=question.kv_transfer,
     )
 
 

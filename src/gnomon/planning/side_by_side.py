@@ -77,7 +77,7 @@ def _shared_load(name: str, plan: Plan, question: CompareQuestion) -> ServingLoa
 def plans_beside(names: Sequence[str], plans: Sequence[Plan], answers: Sequence[Mapping[str, Any]]) -> SideBySide:
     """Plans that do the same work, with the figures of each."""
     kind = TRAINING_PLAN if plans[0].trains else SERVING_PLAN
-    written = [plan_to_dict(plan) for plan in plans]
+    written = [plan_to_dict(plan, flat=True) for plan in plans]
     return SideBySide(
         title=f"{len(plans)} {kind}s under one {'job' if plans[0].trains else 'load'}",
         kind=kind,

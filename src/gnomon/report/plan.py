@@ -30,6 +30,9 @@ ROUTED = {
     "random": "requests are assigned to replicas at random, as by a Kubernetes Service",
     "round-robin": "requests are assigned to replicas round-robin",
     "least-requests": "each request goes to the replica with the fewest unfinished ones",
+    "least-kv": "each request goes to the replica with the least of its KV cache in use",
+    "prefix-aware": "each request goes to the replica that computed the beginning of its prompt",
+    "weighted": "requests are assigned at random, in proportion to the replicas' weights",
 }
 
 

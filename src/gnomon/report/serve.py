@@ -33,7 +33,7 @@ def render(answer: ServingReport, style: Style) -> str:
         [style.strong(answer.title), "", *_overload(answer, style), *_answer(answer, style)]
         + [*_filling(answer, style), ""]
         + [*_times(answer, style), ""]
-        + [*(f"  {line}" for line in why_lines(answer)), "", *_next(answer)]
+        + [*pool_lines(answer, style), *(f"  {line}" for line in why_lines(answer)), "", *_next(answer)]
     )
 
 
@@ -48,7 +48,7 @@ def overload_words(answer: ServingReport) -> tuple[str, str]:
         return "", ""
     most = digits(answer.saturation_rps)
     grows = "the queue, and every time below, grows with the length of the load"
-    return f"overloaded: the replica sustains {most} requests/s, and more arrive", grows
+    return f"overloaded: the {'pools sustain' if answer.pools else 'replica sustains'} {most} requests/s, and more arrive", grows
 
 
 def _filling(answer: ServingReport, style: Style) -> list[str]:
@@ -127,6 +127,32 @@ def _times(answer: ServingReport, style: Style) -> list[str]:
     return headed(rows, "<>>>>", style)
 
 
+def pool_rows(answer: ServingReport) -> list[tuple[str, ...]]:
+    """What each pool did, drew and cost, by the head of its column."""
+    if not answer.pools:
+        return []
+    rows: list[tuple[str, ...]] = [("pool", "", "busy", "KV in use", "sustains", "power", "energy", "cost")]
+    for pool in answer.pools:
+        rows.append(
+            (
+                pool["role"] if pool["role"] != "both" else "",
+                pool["label"],
+                f"{pool['busy_fraction']:.0%}",
+                f"{pool['peak_kv_share']:.0%}",
+                f"{digits(pool['saturation_rps'])} req/s",
+                f"{digits(pool['power_w'])} W",
+                f"{pool['energy_j'] / 3600:,.1f} Wh",
+                format_money(pool["cost_usd"]),
+            )
+        )
+    return rows
+
+
+def pool_lines(answer: ServingReport, style: Style) -> list[str]:
+    rows = pool_rows(answer)
+    return [*headed(rows, "<<>>>>>>", style), ""] if rows else []
+
+
 def seconds_word(value: float | None) -> str:
     """A time, or a dash where there is none."""
     found = known(value)
@@ -135,6 +161,8 @@ def seconds_word(value: float | None) -> str:
 
 def why_lines(answer: ServingReport) -> list[str]:
     """Utilisation, KV cache, energy and cost."""
+    if answer.pools:
+        return _pooled_lines(answer)
     busy = f"busy {answer.busy_fraction:.0%} of the time over {format_count(answer.steps)} steps"
     blocks, peak = answer.kv_blocks, answer.peak_kv_blocks
     share = f"{peak / blocks:.0%}" if blocks else "none"
@@ -151,6 +179,16 @@ def why_lines(answer: ServingReport) -> list[str]:
     ]
 
 
+def _pooled_lines(answer: ServingReport) -> list[str]:
+    """Of all pools together; each has its own line."""
+    found, lost = answer.cache_hit_rate, answer.preemptions
+    return [
+        *([plural(lost, "preemption")] if lost else []),
+        *([f"{found:.0%} of the prompt tokens from the prefix cache"] if found else []),
+        f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)} in all, {digits(answer.power_w)} W on average",
+    ]
+
+
 def _next(answer: ServingReport) -> list[str]:
     inputs = answer.inputs
     load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
@@ -158,6 +196,11 @@ def _next(answer: ServingReport) -> list[str]:
     if inputs.get("think_s"):
         load += ["--think", f"{inputs['think_s']:g}s"]
     goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
+    if answer.pools:
+        on = ",".join(dict.fromkeys(one.partition(":")[0] + ":8" for one in inputs["on"].split("+")))
+        kinds = ("--pools", "auto")
+        plan = words("gnomon", "plan", "serve", inputs["model"], "--fleet", on, *load, *goals, *kinds)
+        return next_steps("gnomon explain last", plan)
     chips = _chips(answer)
     on = fleet(inputs["on"], answer.resolved, max(chips, 8))
     if not 0 < chips <= min(chip_count(on, answer.resolved), MOST_CHIPS):

@@ -69,7 +69,7 @@ def _more_replicas(plan: Candidate, bounds: Bounds, job: SearchJob, evaluator: E
 
 
 def _lower_rate(plan: Candidate, bounds: Bounds, job: SearchJob, evaluator: Evaluator) -> float | None:
-    beyond = min(job.rate_per_s, plan.replicas * bounds.rate_per_s)
+    beyond = min(job.rate_per_s, plan.most_per_s(bounds))
     least = LEAST_SHARE * beyond
     if any(bounds.floors_s[goal.name] > goal.limit_s for goal in job.goals):
         return None

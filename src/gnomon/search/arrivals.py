@@ -2,8 +2,9 @@
 
 Random assignment (the default, as a Kubernetes Service does it): every request goes to any replica with the same
 chance, so one of R replicas sees each request with chance 1/R, and a Poisson stream stays one. Round-robin: replica j
-gets every R-th request. Both leave replicas equal and independent of each other, so one stands for all. By
-least-requests a request goes to the replica with the fewest unfinished ones, so they are simulated together.
+gets every R-th request. Both leave replicas equal and independent of each other, so one stands for all. Other routers
+look at the replicas (by least-requests a request goes to the one with the fewest unfinished ones), which are simulated
+together.
 
 A drawn load goes on for ever. A trace is taken as it is where it lasts long enough; a shorter one goes on with blocks
 of itself, each from a random place, so that what is judged is a steady state and not the first seconds of an empty
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.drawing import draw
+from gnomon.spec.plan import LOOKING
 from gnomon.spec.workload import Floats, RequestTrace
 
 STRETCHES = 4
@@ -112,7 +114,7 @@ class Arrivals:
 
     def together(self, replicas: int) -> int:
         """Replicas that have to be simulated with each other, because the router looks at them."""
-        return min(replicas, MOST_TOGETHER) if self.router == "least-requests" else 1
+        return min(replicas, MOST_TOGETHER) if self.router in LOOKING else 1
 
     def ways(self, replicas: int) -> float:
         """Into how many streams the load is split, each run by itself."""

@@ -17,8 +17,9 @@ from gnomon.spec import Goal
 
 Key = tuple[float, ...]
 """Lower is better, first figure first."""
-Shape = tuple[str, int, int, str]
-"""A chip, the degrees, and a number format."""
+Shape = tuple[str | int, ...]
+"""A chip, the degrees, and a number format; behind them the same of the prefill replicas, and how many there are, where
+prompts have replicas of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,27 @@ class PlanFamily:
     """Replicas there are chips for."""
     order: int
     """Its place in the space; the last tie-breaker."""
+    prefill: Candidate | None = None
+    """The prefill replicas that prompts are computed by, where those counted here only decode."""
+    alone: PlanFamily | None = None
+    """The same replicas without prefill replicas ahead of them, where there are some."""
+
+    def __hash__(self) -> int:
+        return self.order
 
     @property
     def shape(self) -> Shape:
-        return self.chip, self.tp, self.ep, self.dtype
+        own = self.chip, self.tp, self.ep, self.dtype
+        return own if self.prefill is None else (*own, *self.prefill.family.shape, self.prefill.replicas)
+
+    @property
+    def fixed_usd_h(self) -> float:
+        """Price of what does not grow with the number of replicas."""
+        return self.prefill.usd_h if self.prefill else 0.0
+
+    def within(self, usd_h: float) -> float:
+        """How many replicas a price pays for."""
+        return (usd_h - self.fixed_usd_h) / self.usd_h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +72,20 @@ class Candidate:
 
     @property
     def chips(self) -> int:
-        return self.replicas * self.family.tp
+        prefill = self.family.prefill
+        return self.replicas * self.family.tp + (prefill.chips if prefill else 0)
 
     @property
     def usd_h(self) -> float:
-        return self.replicas * self.family.usd_h
+        return self.replicas * self.family.usd_h + self.family.fixed_usd_h
+
+    def most_per_s(self, bounds: Bounds) -> float:
+        """The most that all replicas together can keep up with."""
+        return min(self.replicas * bounds.rate_per_s, bounds.most_per_s)
 
     def load_share(self, rate_per_s: float, bounds: Bounds) -> float:
         """A rate as a share of the most that all replicas together can keep up with."""
-        return rate_per_s / (self.replicas * bounds.rate_per_s)
+        return rate_per_s / self.most_per_s(bounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +94,15 @@ class Bounds:
 
     `floors_s` has the least value of each goal's figure, `e2e_s` the least mean time of a request,
     `rate_per_s` the highest request rate that one replica can sustain, `watts` the least power
-    one replica draws.
+    one replica draws. `most_per_s` and `fixed_watts` are those of the prefill replicas ahead of them.
     """
 
     floors_s: Mapping[str, float]
     e2e_s: float
     rate_per_s: float
     watts: float = 0.0
+    most_per_s: float = math.inf
+    fixed_watts: float = 0.0
 
 
 class Level(StrEnum):
@@ -114,6 +139,8 @@ class Score:
     e2e_s: float
     wh_per_mtok: float
     partial: bool = False
+    missed: bool = False
+    """A part of the plan alone misses a goal, so that the rest was not run: figures are at least these."""
     settled: bool = True
     """Whether the run was long enough to have a steady part; no plan is good that never settled."""
     clearance: Mapping[str, float] = field(default_factory=dict)
@@ -171,11 +198,11 @@ class Score:
 
     def nearly(self, goals: tuple[Goal, ...]) -> bool:
         """Whether the goals were missed by no more than chance explains."""
-        return not self.meets(goals) and self.unclear(goals)
+        return not self.missed and not self.meets(goals) and self.unclear(goals)
 
     def unclear(self, goals: tuple[Goal, ...]) -> bool:
         """Whether more requests could turn the verdict on some goal."""
-        if self.grows or self.partial or not self.settled:
+        if self.grows or self.partial or self.missed or not self.settled:
             return False
         least = min((self.clearance.get(goal.name, math.inf) for goal in goals), default=math.inf)
         return abs(least) < SURE

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
 from gnomon.search.fates import fates, missed_by_bound
 from gnomon.search.ledger import Ledger
-from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
+from gnomon.search.objectives import LEAST_SHARE, OBJECTIVES, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered
 
+ROUGHLY = 1.1
+"""Steps of the rate in which a first guess is looked for."""
 Progress = Callable[[int, int], None]
 """Called with the plans decided so far and the plans there are."""
 
@@ -73,6 +75,20 @@ def search(
     )
 
 
+def best_rate(
+    families: Iterable[PlanFamily], evaluator: Evaluator, job: SearchJob
+) -> tuple[Score | None, set[PlanFamily]]:
+    """The plan that holds the highest rate within the goals, of families that fit, with all replicas they have; and the
+    families that were run for it."""
+    aim, space = OBJECTIVES["throughput"], list(families)
+    bounds = {family: evaluator.bounds(family) for family in space}
+    hopeful = [family for family in space if missed_by_bound(bounds[family], job.goals) is None]
+    hopeful.sort(key=lambda family: aim.bound(family, bounds[family], job))
+    ledger = Ledger(evaluator, job)
+    best = _confirmed_rate(hopeful, bounds, aim, ledger, _Meter(None, 0))
+    return best, {plan.family for plan in ledger.ran}
+
+
 @dataclass(slots=True)
 class _Meter:
     report: Progress | None
@@ -123,14 +139,15 @@ def _confirmed_rate(
     """The plan with the highest rate on the full load, in one pass from the highest bound on: a family has to hold more
     than the best rate known, on its sample and on the full load, before its own highest rate is looked for."""
     job, found = ledger.job, None
-    for place, family in enumerate(hopeful):
-        if found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
+    seed = _seed(hopeful, bounds, ledger)
+    for place, family in enumerate([*seed, *hopeful]):
+        if place >= len(seed) and found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
             break  # sorted by bound: no later family can do better
         meter.at(place / (len(hopeful) + 1))
         plan = Candidate(family=family, replicas=family.most)
         if found is not None:
             more = found.rate_per_s * (1 + TOLERANCE)
-            if more > family.most * bounds[family].rate_per_s or not ledger.run(plan, more).meets(job.goals):
+            if more > plan.most_per_s(bounds[family]) or not ledger.run(plan, more).meets(job.goals):
                 continue
             full = ledger.run_in_full(plan, more)
             if not full.surely_meets(job.goals):
@@ -145,6 +162,28 @@ def _confirmed_rate(
             found = full
     meter.at(1.0)
     return found
+
+
+def _seed(hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], ledger: Ledger) -> list[PlanFamily]:
+    """The family to begin with, where prefill and decode replicas make bounds of the rate say little: of the first of
+    each shape, the one that holds the highest rate on its sample, roughly. It is only a good first guess: all others
+    are then tried in order of their bounds."""
+    if all(family.prefill is None for family in hopeful):
+        return []
+    goals, shapes = ledger.job.goals, {}
+    for family in hopeful:
+        shapes.setdefault(family.shape, Candidate(family=family, replicas=family.most))
+    best, rate = [], 0.0
+    for plan in shapes.values():
+        beyond = plan.most_per_s(bounds[plan.family])
+        least = max(rate * ROUGHLY, ledger.job.rate_per_s, LEAST_SHARE * beyond)
+
+        def room(tried: float, plan: Candidate = plan) -> float:
+            return ledger.sample(plan, tried).room(goals)
+
+        if least < beyond and room(least) >= 0:
+            best, rate = [plan.family], highest(room, least, beyond, ROUGHLY - 1)
+    return best
 
 
 def _second(
@@ -187,7 +226,7 @@ def _second_rate(
     found = min(decided, key=lambda score: objective.key(score, job), default=None)
     for family in hopeful:
         plan = Candidate(family=family, replicas=family.most)
-        beyond = min(best.rate_per_s, family.most * bounds[family].rate_per_s)
+        beyond = min(best.rate_per_s, plan.most_per_s(bounds[family]))
         least = found.rate_per_s * (1 + TOLERANCE) if found else max(job.rate_per_s, LEAST_SHARE * beyond)
         if found and least > beyond:
             break  # sorted by bound: no later family can do better
@@ -213,7 +252,7 @@ def _could_win(plan: Candidate, found: Score, ledger: Ledger) -> bool:
     """Whether a family has a plan that meets the goals on the full load for less than the best one known; if not even
     the most replicas that cost less do, none of them does."""
     family = plan.family
-    most = min(family.most, math.ceil(found.plan.usd_h / family.usd_h) - 1)
+    most = min(family.most, math.ceil(family.within(found.plan.usd_h)) - 1)
     if most <= plan.replicas or ledger.enough(replace(plan, replicas=most)):
         return True
     ledger.least[family] = most + 1
@@ -255,7 +294,7 @@ def _best(
 
 def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: SearchJob) -> float:
     """The highest rate at which a plan that meets its goals still does, on the full load."""
-    beyond = score.plan.replicas * bounds.rate_per_s
+    beyond = score.plan.most_per_s(bounds)
 
     def room(rate_per_s: float) -> float:
         return evaluator.evaluate(score.plan, rate_per_s, Level.FULL).sure_room(job.goals)

@@ -7,7 +7,7 @@ for the small dents that tiles and captured sizes make in that line).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,6 +22,8 @@ from gnomon.spec.workload import QUANTILES, Floats
 SLACK = 1.05
 ROUNDS, PRICES = 9, 33
 """Rounds in which the best price is closed in on, and prices tried in each: to one part in 16 to the ninth."""
+LEAST_DECODES = 1e-9
+"""Decode steps of requests that ask for one token: no bound, and no division by zero."""
 BINS = 16
 """Equal shares of the requests over which a mean is bounded, each by its shortest."""
 
@@ -117,6 +119,51 @@ def bounds(times: KnownSteps, limits: ServingLimits, goals: Iterable[Goal], watt
         rate_per_s=most_requests_per_s(times, limits),
         watts=watts,
     )
+
+
+def disaggregated_bounds(
+    ahead: tuple[KnownSteps, ServingLimits, int],
+    behind: tuple[KnownSteps, ServingLimits],
+    transfer_s: Callable[[int], float],
+    goals: Iterable[Goal],
+    watts: tuple[float, float] = (0.0, 0.0),
+) -> Bounds:
+    """Of decode replicas behind so many prefill replicas: a request alone waits for its prompt, for the transfer of its
+    KV cache and for decode steps of its own; the rate is bounded by either kind. `watts` are those of one replica of
+    each kind."""
+    (prompts, first, replicas), (decodes, second) = ahead, behind
+    demand = decodes.demand
+    fixed = first.ingress_s + second.ingress_s + second.egress_s
+
+    def ttft(lengths: Iterable[int]) -> float:
+        return fixed + float(np.mean([prompts.prompt_s(n, first.max_step_tokens) + transfer_s(n) for n in lengths]))
+
+    def floor(metric: str, statistic: str) -> float:
+        if metric == "tpot":
+            return _floor(decodes, second, metric, statistic)
+        soonest = ttft(demand.least(demand.inputs, statistic).tolist())
+        if metric == "ttft":
+            return soonest
+        shortest = int(demand.inputs[0])
+        later = float(demand.least(demand.outputs, statistic).mean()) - 1
+        return max(soonest, ttft([shortest]) + later * decodes.decode_s(1, float(shortest)))
+
+    return Bounds(
+        floors_s={goal.name: floor(goal.metric, goal.statistic) for goal in goals},
+        e2e_s=floor("e2e", "mean"),
+        rate_per_s=_most_decoded_per_s(decodes, second),
+        watts=watts[1],
+        most_per_s=replicas * most_requests_per_s(prompts, first),
+        fixed_watts=replicas * watts[0],
+    )
+
+
+def _most_decoded_per_s(times: KnownSteps, limits: ServingLimits) -> float:
+    """Requests per second of a replica that gets prompts with their KV cache: it makes all tokens but the first by
+    decode steps."""
+    sizes = [size for size in _decode_sizes(limits, times.demand) if size]
+    seconds = min(times.step_s(size, 0) / size for size in sizes)
+    return SLACK / (seconds * max(times.demand.mean_decodes, LEAST_DECODES))
 
 
 def _floor(times: KnownSteps, limits: ServingLimits, metric: str, statistic: str) -> float:

@@ -27,6 +27,8 @@ LEAST_STEADY = 2 * max(SECTIONS)
 BEYOND = 6.0
 """Independent requests beyond a quantile from which on a run has seen its tail; the error of fewer is widened."""
 INSTANT_S = 1e-9
+WINDOWS = 8
+"""Parts of a run that are tried for the one that is judged, where lifetimes are not known."""
 BINS = 200
 SURE = 1.645
 """Standard errors between a figure and its goal from which on it is met with 95% confidence."""
@@ -55,6 +57,18 @@ def steady_part(arrival_s: Floats, finish_s: Floats) -> slice:
     that never settled it is the second half."""
     count = int(arrival_s.size)
     return _between(arrival_s, finish_s) if is_settled(arrival_s, finish_s) else slice(count // 2, count)
+
+
+def least_of_windows(values_s: Floats, arrival_s: Floats, name: str, life_s: float) -> float:
+    """The least that a statistic can be of the part of a run that is judged, whose requests live for `life_s` or longer
+    and still settle: over parts from the widest to the narrowest."""
+    span = float(arrival_s[-1] - arrival_s[0])
+    least = math.inf
+    for life in np.geomspace(min(life_s, span / SETTLED), span / SETTLED, WINDOWS).tolist():
+        edges = np.searchsorted(arrival_s, [arrival_s[0] + WARM_UP * life, arrival_s[-1] - COOL_DOWN * life])
+        part = values_s[slice(*edges)]
+        least = min(least, statistic(part, name) if part.size else -math.inf)
+    return least
 
 
 def clearance(values_s: Floats, goal: Goal) -> float:

@@ -61,7 +61,7 @@ def steady(score: Score) -> bool:
 def rate_of(plan: Candidate, found: SearchResult, job: SearchJob) -> float:
     """The rate a plan is judged at: the load's, or the lowest that is tried, since goals that are missed there are
     missed at all rates."""
-    return job.rate_per_s or LEAST_SHARE * plan.replicas * found.bounds[plan.family].rate_per_s
+    return job.rate_per_s or LEAST_SHARE * plan.most_per_s(found.bounds[plan.family])
 
 
 def _load(plan: Candidate, found: SearchResult, job: SearchJob) -> float:

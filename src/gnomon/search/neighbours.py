@@ -84,7 +84,7 @@ def alternatives(found: SearchResult, best: Score, evaluator: Evaluator, job: Se
         if usd_h > limit:
             break
         least = job.replicas(found.bounds[family])
-        most = min(family.most, int(limit / family.usd_h)) if limit < math.inf else family.most
+        most = min(family.most, int(family.within(limit))) if limit < math.inf else family.most
 
         def run(replicas: int, family: PlanFamily = family) -> Score:
             plan = Candidate(family=family, replicas=replicas)
@@ -107,7 +107,7 @@ def _by_least_price(found: SearchResult, best: Score, job: SearchJob) -> list[tu
         first.setdefault(family.shape, family)
     first.pop(best.plan.family.shape, None)
     priced = [
-        (family, job.replicas(found.bounds[family]) * family.usd_h)
+        (family, Candidate(family=family, replicas=job.replicas(found.bounds[family])).usd_h)
         for family in first.values()
         if missed_by_bound(found.bounds[family], job.goals) is None
         and job.replicas(found.bounds[family]) <= family.most
@@ -126,12 +126,12 @@ def other_shape_by_rate(
         if family.shape != best.plan.family.shape and missed_by_bound(found.bounds[family], job.goals) is None:
             plans.setdefault(family.shape, plan)
     second: tuple[Candidate, float] | None = None
-    for plan in list(plans.values())[:OTHER_SHAPES]:
+    for plan in _other_kind(found, best, job) or list(plans.values())[:OTHER_SHAPES]:
 
         def room(rate_per_s: float, plan: Candidate = plan) -> float:
             return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).room(job.goals)
 
-        beyond = min(best.rate_per_s, plan.replicas * found.bounds[plan.family].rate_per_s)
+        beyond = min(best.rate_per_s, plan.most_per_s(found.bounds[plan.family]))
         least = second[1] * (1 + TOLERANCE) if second else max(job.rate_per_s, LEAST_SHARE * beyond)
         if least >= beyond or (second and room(least) < 0):
             continue
@@ -143,6 +143,17 @@ def other_shape_by_rate(
     rate = confirmed_rate(plan, most, LEAST_SHARE * most, evaluator, job)
     score = evaluator.evaluate(plan, rate, Level.FULL)
     return score if score.surely_meets(job.goals) else None
+
+
+def _other_kind(found: SearchResult, best: Score, job: SearchJob) -> list[Candidate]:
+    """Where plans with and without prefill replicas were searched, of the kind that the best is not, the one that held
+    the highest rate, or else came nearest to the goals."""
+    apart = best.plan.family.prefill is not None
+    ran = [score for score in found.scores if (score.plan.family.prefill is None) == apart]
+    held = [score for score in ran if score.meets(job.goals)]
+    if held:
+        return [max(held, key=lambda score: score.rate_per_s).plan]
+    return [nearest(ran, job).plan] if ran else []
 
 
 def fastest(found: SearchResult, evaluator: Evaluator, job: SearchJob) -> list[Score]:
@@ -175,12 +186,12 @@ def possible(plan: Candidate, bounds: Bounds, job: SearchJob) -> bool:
 def shortfall(plan: Candidate, bounds: Bounds, job: SearchJob) -> float:
     """How far beyond its bounds a plan would have to go, as a share; 1 or less is within."""
     shares = [bounds.floors_s[goal.name] / goal.limit_s for goal in job.goals]
-    return max([*shares, job.rate_per_s / (plan.replicas * bounds.rate_per_s)])
+    return max([*shares, plan.load_share(job.rate_per_s, bounds)])
 
 
 def _cheaper(family: PlanFamily, usd_h: float) -> int:
     """The most replicas that cost less than a price; 0 where one does not."""
-    replicas = min(family.most, int(usd_h / family.usd_h) + 1)
-    while replicas and replicas * family.usd_h >= usd_h:
+    replicas = max(0, min(family.most, int(family.within(usd_h)) + 1))
+    while replicas and Candidate(family=family, replicas=replicas).usd_h >= usd_h:
         replicas -= 1
     return replicas

@@ -18,6 +18,8 @@ from gnomon.search.base import Bounds, Candidate, Key, PlanFamily, Score, share_
 from gnomon.search.rate import TOLERANCE, fewest, highest, lowered, raised
 from gnomon.spec import Goal
 
+NEVER = 1 << 40
+"""Replicas that no fleet has."""
 Trial = Callable[[Candidate, float], Score]
 HEADROOM_STEP = 0.02
 """Plans whose figures differ by less than this share of the limit are equally good; the default settings win."""
@@ -40,7 +42,9 @@ class SearchJob:
     """Mean output of a request."""
 
     def replicas(self, bounds: Bounds) -> int:
-        """The fewest replicas that can keep up with the load."""
+        """The fewest replicas that can keep up with the load; more than there ever are where none can."""
+        if self.rate_per_s > bounds.most_per_s:
+            return NEVER
         return max(1, math.ceil(self.rate_per_s / bounds.rate_per_s))
 
 
@@ -128,7 +132,7 @@ class Cost(_AtGivenRate):
         """The most replicas with which the family could still beat the best."""
         if best is None:
             return family.most
-        count = min(family.most, int(best.plan.usd_h / family.usd_h) + 1)
+        count = max(0, min(family.most, int(family.within(best.plan.usd_h)) + 1))
         while count and self._floor(Candidate(family=family, replicas=count), bounds, job) > self.key(best, job):
             count -= 1
         return count
@@ -154,7 +158,7 @@ class Latency(_AtGivenRate):
         )
 
     def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
-        usd_h = job.replicas(bounds) * family.usd_h
+        usd_h = Candidate(family=family, replicas=job.replicas(bounds)).usd_h
         return (_step(bounds.e2e_s, LATENCY_STEP), usd_h, family.dtype_rank, family.order)
 
     def best_of(
@@ -185,7 +189,7 @@ class Energy(_AtGivenRate):
     def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
         replicas = job.replicas(bounds)
         least = self._least_wh(replicas, bounds, job)
-        return (least, replicas * family.usd_h, family.dtype_rank, family.order)
+        return (least, Candidate(family=family, replicas=replicas).usd_h, family.dtype_rank, family.order)
 
     def best_of(
         self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
@@ -204,7 +208,7 @@ class Energy(_AtGivenRate):
         return run(Candidate(family=family, replicas=fewest(meets, least, replicas)), job.rate_per_s)
 
     def _least_wh(self, replicas: int, bounds: Bounds, job: SearchJob) -> float:
-        return replicas * bounds.watts / (job.rate_per_s * job.output_tokens) * 1e6 / 3600
+        return (replicas * bounds.watts + bounds.fixed_watts) / (job.rate_per_s * job.output_tokens) * 1e6 / 3600
 
 
 class Throughput:
@@ -216,14 +220,15 @@ class Throughput:
         return (-score.rate_per_s, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
 
     def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
-        return (-family.most * bounds.rate_per_s, family.usd_h, family.dtype_rank, family.order)
+        whole = Candidate(family=family, replicas=family.most)
+        return (-whole.most_per_s(bounds), whole.usd_h, family.dtype_rank, family.order)
 
     def best_of(
         self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
     ) -> Score | None:
         """Only a rate that beats the best by more than the search's tolerance is worth finding."""
         plan = Candidate(family=family, replicas=family.most)
-        beyond = family.most * bounds.rate_per_s
+        beyond = plan.most_per_s(bounds)
         least = best.rate_per_s * (1 + TOLERANCE) if best else max(job.rate_per_s, LEAST_SHARE * beyond)
         if least > beyond or not run(plan, least).meets(job.goals):
             return None

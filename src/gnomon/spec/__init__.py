@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
     from gnomon.spec.network import NetworkStep
     from gnomon.spec.parts import ConvolutionLayer, Embedding, Linear, Norm, Part, Tensor
-    from gnomon.spec.plan import EngineChoice, Plan, Strategy
+    from gnomon.spec.plan import EngineChoice, Plan, PlanPool, Strategy
     from gnomon.spec.preprocessor import ImageTokens, VisionPreprocessor
     from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
     from gnomon.spec.serving import ServingLimits
@@ -61,6 +61,7 @@ __all__ = [
     "NotModelled",
     "Part",
     "Plan",
+    "PlanPool",
     "Pool",
     "PowerGrid",
     "Price",
@@ -90,7 +91,7 @@ _HOMES = {
     "model": "Block, Ffn, Mixer, Model, Tower",
     "network": "NetworkStep",
     "parts": "ConvolutionLayer, Embedding, Linear, Norm, Part, Tensor",
-    "plan": "EngineChoice, Plan, Strategy",
+    "plan": "EngineChoice, Plan, PlanPool, Strategy",
     "recurrent": "GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution",
     "serving": "ServingLimits",
     "training": "Recipe, TrainingLoad",

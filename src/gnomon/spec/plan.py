@@ -46,9 +46,48 @@ class EngineChoice:
         return f"{self.name}@{self.version}" if self.version else self.name
 
 
-ROUTERS = ("random", "round-robin", "least-requests")
+ROUTERS = ("random", "round-robin", "least-requests", "least-kv", "prefix-aware", "weighted")
 """Random assignment is what a Kubernetes Service does; by least-requests a request goes to the replica with the fewest
-unfinished ones."""
+unfinished ones, by least-kv to the one with the least KV cache in use, prefix-aware to the one that computed the
+beginning of its prompt, and weighted at random in proportion to the replicas' weights."""
+LOOKING = ("least-requests", "least-kv", "prefix-aware")
+"""Routers that look at the replicas, which are then simulated together."""
+AGGREGATED, DISAGGREGATED, MIXED, AUTO = POOL_KINDS = ("aggregated", "disaggregated", "mixed", "auto")
+"""Which plans a search is for: equal replicas, prefill and decode replicas, replicas of several kinds of chip behind one
+router, or all of them."""
+BOTH, PREFILL, DECODE = ROLES = ("both", "prefill", "decode")
+"""What the replicas of a pool do: prompts and answers, or one of them."""
+WHOLE, LAYERWISE = KV_TRANSFERS = ("whole", "layerwise")
+"""How the KV cache of a prompt goes from a prefill to a decode replica: all of it after the prompt, as vLLM's
+NixlConnector does it, or layer by layer while the prompt is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPool:
+    """Equal replicas of one role on one kind of chip."""
+
+    role: str = BOTH
+    """One of `ROLES`."""
+    chip: str
+    per_node: int = 0
+    """Chips of a node; 0 where it is the chip's usual number."""
+    power_limit_w: float = 0.0
+    replicas: int
+    weight: float = 1.0
+    """Requests that a replica gets beside those of other pools, under the router `weighted`."""
+    strategy: Strategy
+    dtype: str
+    kv_dtype: str = ""
+    engine: EngineChoice
+
+    @property
+    def ranks(self) -> int:
+        """Chips of one replica; see `Plan.ranks`."""
+        return replace(self.strategy, cp=1).ranks
+
+    @property
+    def chips(self) -> int:
+        return self.replicas * self.ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +115,48 @@ class Plan:
     """What each chip may draw, where that is lowered; 0 for the chip's own limit."""
     checkpoint: str = ""
     """What holds the weights in `dtype`, a hub address or a folder, where `model` itself does not."""
+    pools: tuple[PlanPool, ...] = ()
+    """Where there are several: chip, replicas, degrees, format and engine above are then those of the first."""
+    kv_transfer: str = WHOLE
+    """Between prefill and decode pools; one of `KV_TRANSFERS`."""
+
+    @classmethod
+    def of_pools(cls, pools: tuple[PlanPool, ...], **rest: Any) -> Plan:
+        """A plan of one or several pools."""
+        first = pools[0]
+        return cls(
+            chip=first.chip,
+            per_node=first.per_node,
+            power_limit_w=first.power_limit_w,
+            replicas=first.replicas,
+            strategy=first.strategy,
+            dtype=first.dtype,
+            kv_dtype=first.kv_dtype,
+            engine=first.engine,
+            pools=pools if len(pools) > 1 else (),
+            **rest,
+        )
+
+    @property
+    def each_pool(self) -> tuple[PlanPool, ...]:
+        """All pools, also the only one of a plan that has no others."""
+        return self.pools or (
+            PlanPool(
+                chip=self.chip,
+                per_node=self.per_node,
+                power_limit_w=self.power_limit_w,
+                replicas=self.replicas,
+                strategy=self.strategy,
+                dtype=self.dtype,
+                kv_dtype=self.kv_dtype,
+                engine=self.engine,
+            ),
+        )
+
+    @property
+    def disaggregated(self) -> bool:
+        """Whether prompts and answers are computed by pools of their own."""
+        return any(pool.role != BOTH for pool in self.pools)
 
     @property
     def trains(self) -> bool:
@@ -90,4 +171,4 @@ class Plan:
 
     @property
     def chips(self) -> int:
-        return self.replicas * self.ranks
+        return sum(pool.chips for pool in self.pools) if self.pools else self.replicas * self.ranks

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from gnomon.spec.loads.popularity import priorities_text
-from gnomon.spec.plan import Plan, Strategy
+from gnomon.spec.plan import WHOLE, EngineChoice, Plan, PlanPool, Strategy
 from gnomon.spec.training import TrainingLoad
 from gnomon.spec.workload import Goal, ServingLoad
 
@@ -16,28 +16,51 @@ SCHEMA = "gnomon.plan/1"
 DEGREES = ("tp", "pp", "ep", "cp", "dp")
 
 
-def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
-    engine, settings = plan.engine, as_json(plan.engine.settings)
+def plan_to_dict(plan: Plan, *, flat: bool = False) -> dict[str, Any]:
+    """A plan as plain values in a fixed order, without what is empty. Goals are in seconds.
+
+    A plan of one pool has the fields of the pool beside `pools`, or with `flat` in its place.
+    """
+    several = bool(plan.pools)
+    own = {} if several else pool_to_dict(plan.each_pool[0])
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "id": plan.id,
         "model": plan.model,
-        "chip": plan.chip,
-        "per_node": plan.per_node or None,
-        "power_limit_w": plan.power_limit_w or None,
-        "replicas": plan.replicas,
-        "router": plan.router if plan.replicas > 1 else None,
-        "strategy": _strategy_to_dict(plan.strategy),
-        "dtype": plan.dtype,
-        "kv_dtype": plan.kv_dtype,
+        **{name: own.get(name) for name in ("chip", "per_node", "power_limit_w", "replicas")},
+        "router": plan.router if several or plan.replicas > 1 else None,
+        "kv_transfer": plan.kv_transfer if plan.kv_transfer != WHOLE else None,
+        **{name: own.get(name) for name in ("strategy", "dtype", "kv_dtype")},
         "checkpoint": plan.checkpoint,
-        "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": settings}),
+        "engine": own.get("engine"),
+        "pools": [] if plan.trains or (flat and not several) else [pool_to_dict(pool) for pool in plan.each_pool],
         "load": _load_to_dict(plan.load) if plan.load else {},
         "goals": {entry.name: entry.limit_s for entry in plan.goals},
         "predicted": as_json(plan.predicted),
     }
     return _without_empty(fields)
+
+
+def pool_to_dict(pool: PlanPool) -> dict[str, Any]:
+    """One pool as plain values, without what is empty."""
+    fields: dict[str, Any] = {
+        "role": pool.role,
+        "chip": pool.chip,
+        "per_node": pool.per_node or None,
+        "power_limit_w": pool.power_limit_w or None,
+        "replicas": pool.replicas,
+        "weight": pool.weight if pool.weight != 1 else None,
+        "strategy": _strategy_to_dict(pool.strategy),
+        "dtype": pool.dtype,
+        "kv_dtype": pool.kv_dtype,
+        "engine": _engine_to_dict(pool.engine),
+    }
+    return _without_empty(fields)
+
+
+def _engine_to_dict(engine: EngineChoice) -> dict[str, Any]:
+    settings = as_json(engine.settings)
+    return _without_empty({"name": engine.name, "version": engine.version, "settings": settings})
 
 
 def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from gnomon.load.fields import Fields
 from gnomon.load.fleet import parse_pool
 from gnomon.load.plan import plan_from_dict
 from gnomon.spec import Plan, Pool, Recipe
+from gnomon.spec.plan_dict import SCHEMA
 
 SERVED = ("predict", "fit", "simulate.serve")
 """Answers about one replica of a serving engine, or of a training one."""
@@ -29,6 +30,10 @@ def plan_of(kind: str, payload: Mapping[str, Any], where: str) -> Plan | None:
     trains = inputs.get("phase") == "train"
     if not trains and name not in operated_engines():
         return None
+    if given.has("pools"):
+        load = {key: value for key, value in _serving(given).items() if key == "load"}
+        names = {key: inputs[key] for key in ("model", "pools", "router", "kv_transfer") if inputs.get(key)}
+        return plan_from_dict({"schema": SCHEMA} | names | load, where)
     pool = parse_pool(given.text("on"), given.spot("on"))
     written = _common(given, pool) | (_training(given) if trains else _serving(given))
     written["engine"] = {"name": name, **({"version": version} if version else {}), "settings": written["settings"]}
@@ -38,7 +43,7 @@ def plan_of(kind: str, payload: Mapping[str, Any], where: str) -> Plan | None:
 
 def _common(given: Fields, pool: Pool) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "schema": "gnomon.plan/1",
+        "schema": SCHEMA,
         "model": given.text("model"),
         "chip": pool.chip.reference,
         "replicas": 1,
@@ -53,7 +58,7 @@ def _common(given: Fields, pool: Pool) -> dict[str, Any]:
 
 def _serving(given: Fields) -> dict[str, Any]:
     """With the load, where there was one: a trace, or equal requests."""
-    found: dict[str, Any] = {"kv_dtype": given.text("kv_dtype"), "settings": given.inner("settings").items()}
+    found: dict[str, Any] = {"kv_dtype": given.text("kv_dtype", ""), "settings": given.inner("settings").items()}
     load: dict[str, Any] = {}
     names = {"trace": "trace", "rate": "rate_per_s", "input": "input_tokens", "output": "output_tokens"}
     same = ("requests", "seed", "arrivals", "prefix", "turns", "think_s", "adapters", "priorities")

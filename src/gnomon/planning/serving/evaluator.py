@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -129,16 +130,21 @@ class ServingEvaluator:
         other._goals, other._bounds, other._known = goals, {}, {}
         return other
 
-    def part(
-        self, plan: Candidate, rate_per_s: float, count: int, cost: StepCost, limits: ServingLimits
-    ) -> tuple[ServingFigures, Peaks]:
+    def drawn(self, plan: Candidate, draws: int) -> list[tuple[Any, ...]]:
+        """What `part` and `most_per_s` take to run a plan by: the central estimate first, then so many draws."""
+        replica = self.replicas[plan.family]
+        return list(replica.engine.drawn(replica.deployment, draws, self.longest))
+
+    def part(self, plan: Candidate, rate_per_s: float, count: int, *costs: Any) -> tuple[ServingFigures, Peaks]:
         """A plan on a part of its load by another step cost and other limits than its own."""
+        cost, limits = costs
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
         runs = self._runs(plan, routed, cost, limits, {})
-        return self._figures(plan, rate_per_s, runs, _steady(runs)), self._peaks(runs, limits)
+        return self._figures(plan, rate_per_s, runs, self._steady(runs)), self._peaks(runs, limits)
 
-    def most_per_s(self, cost: StepCost, limits: ServingLimits) -> float:
+    def most_per_s(self, plan: Candidate, *costs: Any) -> float:
         """The bound on the rate of one replica by such a cost."""
+        cost, limits = costs
         return most_requests_per_s(KnownSteps(cost, self._demand), limits)
 
     def alike(self, one: Candidate, other: Candidate, peaks: Peaks) -> bool:
@@ -235,7 +241,7 @@ class ServingEvaluator:
     def _score(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
     ) -> Score:
-        steady = _steady(runs)
+        steady = self._steady(runs)
         figures = self._figures(plan, rate_per_s, runs, steady)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
         offered = rate_per_s * self._output_tokens
@@ -253,11 +259,18 @@ class ServingEvaluator:
             detail=figures,
         )
 
+    def _steady(self, runs: list[ServingRun]) -> dict[str, Floats]:
+        """Times of the requests that the runs are judged by, by metric, in order of arrival."""
+        parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
+        order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
+        times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
+        return {metric: np.concatenate(values)[order] for metric, values in times.items()}
+
     def _figures(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], steady: Mapping[str, Floats]
     ) -> ServingFigures:
         replica = self.replicas[plan.family]
-        times = {metric: _statistics(values) for metric, values in steady.items()}
+        times = {metric: statistics(values) for metric, values in steady.items()}
         offered = rate_per_s / plan.replicas * self._output_tokens
         uses = [power_use(replica.deployment, run) for run in runs]
         busy_s = [run.busy_s / float(run.requests.output_tokens.sum()) for run in runs]
@@ -273,14 +286,6 @@ class ServingEvaluator:
         )
 
 
-def _steady(runs: list[ServingRun]) -> dict[str, Floats]:
-    """Times of the requests that the runs are judged by, by metric, in order of arrival."""
-    parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
-    order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
-    times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
-    return {metric: np.concatenate(values)[order] for metric, values in times.items()}
-
-
 def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
     """Latencies in runs of a first part of the load, after the warm-up, which is at most half of it."""
     found = []
@@ -291,7 +296,8 @@ def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
     return np.concatenate(found)
 
 
-def _statistics(values: Floats) -> dict[str, float]:
+def statistics(values: Floats) -> dict[str, float]:
+    """Mean and quantiles; of a figure that nobody has, not a number."""
     return {name: statistic(values, name) for name in STATISTICS}
 
 

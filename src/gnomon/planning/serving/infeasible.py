@@ -10,6 +10,7 @@ from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.planning.deploy import ReplicaSpec
 from gnomon.planning.memory.decoder import fit_replica
 from gnomon.planning.proposals import named
+from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import ServingEvaluator
 from gnomon.planning.serving.report import PlanBook
 from gnomon.planning.serving.task import PlanTask
@@ -79,9 +80,9 @@ def _replica(question: PlanTask, pool: Pool) -> ReplicaSpec:
 def _flags(question: PlanTask, plan: Candidate, found: Advice) -> dict[str, Any]:
     """The changes as flags of the command."""
     flags: dict[str, Any] = {}
-    if found.replicas:
+    if found.replicas and {each.family.chip for _, each in pools_of(plan)} == {plan.family.chip}:
         pool = next(pool for pool in question.fleet.pools if pool.chip.name == plan.family.chip)
-        fleet = named(pool, found.replicas * plan.family.tp)
+        fleet = named(pool, replace(plan, replicas=found.replicas).chips)
         flags |= {"--fleet": fleet} if fleet else {}
     if found.rate_per_s and question.job.rate_per_s:
         flags["--rate"] = f"{found.rate_per_s:g}"

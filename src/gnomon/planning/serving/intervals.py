@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from gnomon.cost.step import StepCost
 from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures
 from gnomon.search import Candidate, Score
 from gnomon.search.judge import NO_PEAKS, Peaks
 from gnomon.search.rate import STRAIGHT
-from gnomon.spec import Estimate, Goal, Provenance, ServingLimits
+from gnomon.spec import Estimate, Goal, Provenance
 from gnomon.spec.workload import METRICS, Floats
 
 DRAWS = 16
@@ -62,15 +62,15 @@ class DrawnPlan:
 
     evaluator: ServingEvaluator
     score: Score
-    costs: list[tuple[StepCost, ServingLimits]]
+    costs: list[tuple[Any, ...]]
+    """See `ServingEvaluator.drawn`."""
     peaks: Peaks = NO_PEAKS
     """The most that any run asked of its limits."""
     ran: dict[tuple[int, float], ServingFigures] = field(default_factory=dict)
 
     @classmethod
     def of(cls, evaluator: ServingEvaluator, score: Score) -> DrawnPlan:
-        replica = evaluator.replicas[score.plan.family]
-        return cls(evaluator, score, list(replica.engine.drawn(replica.deployment, DRAWS, evaluator.longest)))
+        return cls(evaluator, score, evaluator.drawn(score.plan, DRAWS))
 
     def figures(self, place: int, share: float = 1.0) -> ServingFigures:
         """One of the costs at a share of the plan's rate."""
@@ -103,7 +103,7 @@ class DrawnPlan:
         """The rate at which each draw leaves as much room under the goals as the central estimate does at the plan's
         own, as a share of that. It is looked for under the draws at the ends, which make the interval; the others have
         the share of their bounds, as all have without goals."""
-        center, *bounds = (self.evaluator.most_per_s(*cost) for cost in self.costs)
+        center, *bounds = (self.evaluator.most_per_s(self.score.plan, *cost) for cost in self.costs)
         shares = np.array(bounds) / center
         if not goals:
             return shares

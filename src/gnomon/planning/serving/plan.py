@@ -6,17 +6,21 @@ from dataclasses import replace
 
 from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
-from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
+from gnomon.planning.serving.disaggregated import PoolsEvaluator, disaggregated_space
+from gnomon.planning.serving.evaluator import MOST_REQUESTS
 from gnomon.planning.serving.infeasible import no_plan
+from gnomon.planning.serving.mixed import MixedSearch
+from gnomon.planning.serving.mixed_report import plan_mixed
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import report
 from gnomon.planning.serving.space import left_out, plan_space
 from gnomon.planning.serving.task import PlanTask
-from gnomon.search import Level, search
+from gnomon.search import Level, PlanFamily, search
 from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
 from gnomon.spec import Goal, Model, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport
+from gnomon.spec.plan import AGGREGATED, DISAGGREGATED, MIXED
 from gnomon.techniques import WHERE, DeploymentDraft, served
 
 SEARCH_REQUESTS = 2_000
@@ -37,14 +41,29 @@ def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     _check_longest(task)
     setup = task.setup
     tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
-    space = plan_space(setup, task.fleet, tried)
-    replicas, counts = Replicas(setup, space, task.arrivals.longest), _counts(task.arrivals.load, task.requests)
-    evaluator = ServingEvaluator(replicas, task.arrivals, task.goals, counts)
+    plain = plan_space(setup, task.fleet, tried)
+    replicas, counts = Replicas(setup, plain, task.arrivals.longest), _counts(task.arrivals.load, task.requests)
+    evaluator = PoolsEvaluator(replicas, task.arrivals, task.goals, counts, how=task.kv_transfer)
+    if task.pools == MIXED:
+        answer = plan_mixed(MixedSearch(task, plain, evaluator))
+        return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in plain}))
+    space = _space(task, plain)
     found = search(space, evaluator, task.objective, task.job, progress=progress)
     if found.best is None:
         raise no_plan(task, found, evaluator)
     answer = report(task, found, evaluator)
-    return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in space}))
+    return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in plain}))
+
+
+def _space(task: PlanTask, plain: list[PlanFamily]) -> list[PlanFamily]:
+    """The families of the kinds of plans that are asked for."""
+    if task.pools == AGGREGATED:
+        return plain
+    apart = disaggregated_space(task.setup, task.fleet, plain)
+    if not apart and task.pools == DISAGGREGATED:
+        hint = "Give more chips, or --pools aggregated."
+        raise InputError("prefill and decode replicas need two chips at least", where="--fleet", hint=hint)
+    return apart if task.pools == DISAGGREGATED else [*plain, *apart]
 
 
 def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | None) -> None:

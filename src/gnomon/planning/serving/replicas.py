@@ -79,6 +79,7 @@ class Replicas:
                 self._widest[name] = max(value, self._widest.get(name, 0))
 
     def find(self, family: PlanFamily) -> Replica | None:
+        family = family.alone or family
         if family not in self._made:
             self._made[family] = self._make(family)
         return self._made[family]

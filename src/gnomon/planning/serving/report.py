@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.engines import Engine
+from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spreads, estimate
+from gnomon.planning.serving.pools import UNSENT
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.unread import one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
@@ -25,9 +27,9 @@ from gnomon.search.neighbours import (
     other_shape,
     other_shape_by_rate,
 )
-from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, Strategy
+from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, PlanPool, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
-from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan import AGGREGATED, BOTH, ROUTERS, WHOLE
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.workload import Floats
 from gnomon.techniques import beyond_config
@@ -38,6 +40,10 @@ NEAR_TIE = 1.1
 NO_OTHER = "no other plan meets the goals"
 LEAST_RATE = (
     "the plan is for the highest rate that meets the goals on all chips of a pool; {} is the least it has to sustain"
+)
+APART = (
+    "a KV connector in every replica, and a router that sends each prompt to a prefill replica and then to a decode "
+    "replica"
 )
 ONE_POOL = "a plan has replicas of one kind of chip: the pools are alternatives"
 
@@ -92,9 +98,18 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
 
 
 def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
-    if len(question.fleet.pools) > 1:
+    if best.plan.family.prefill is not None:
+        yield from UNSENT
+    elif question.kv_transfer != WHOLE:
+        why = "the best plan sends no KV cache between replicas"
+        yield NotModelled(option=f"--kv-transfer {question.kv_transfer}", why=why)
+    if len(question.fleet.pools) > 1 and question.pools == AGGREGATED:
         yield NotModelled(option="--fleet", why=ONE_POOL)
-    if question.arrivals.router != ROUTERS[0] and best.plan.replicas == 1:
+    alone = all(pool.replicas == 1 for _, pool in pools_of(best.plan))
+    if question.arrivals.router == "weighted" and not alone:
+        why = "equal replicas have equal weights: requests are assigned at random"
+        yield NotModelled(option="--router weighted", why=why)
+    if question.arrivals.router != ROUTERS[0] and alone:
         why = "the best plan has one replica, which gets all requests"
         yield NotModelled(option=f"--router {question.arrivals.router}", why=why)
     if question.objective.name == "throughput" and question.job.rate_per_s:
@@ -111,14 +126,16 @@ def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
 
 def _command(engine: Engine, chip: Chip, plan: Plan) -> str:
     """What starts one replica; empty where the engine does not run on the chip, or nothing here starts it."""
+    if plan.pools:
+        return ""
     started = None if engine.runs_not_on(chip) else engine.operations
     return shlex.join(started.command(plan)) if started else ""
 
 
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
     """What one replica's command does not cover: weights to be made first, techniques the engine does not know."""
-    if engine.operations is None:
-        return ()
+    if engine.operations is None or plan.pools:
+        return (APART,) if plan.disaggregated else ()
     plain = replace(plan, replicas=1, goals=())
     beyond = beyond_config(plan.strategy.techniques)
     return tuple(engine.operations.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
@@ -138,8 +155,8 @@ class PlanBook:
 
     def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
         figures: ServingFigures = score.detail
-        job, chip = self.question.job, score.plan.family.chip
-        usd_h = score.plan.chips * self.question.chip(chip).price_usd_h
+        job = self.question.job
+        usd_h = price(self.question, score.plan)
         # A plan that keeps up produces the offered tokens; the tail of a finite run shows fewer.
         offered = score.rate_per_s * job.output_tokens
         tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
@@ -150,9 +167,9 @@ class PlanBook:
             "wh_per_mtok": score.wh_per_mtok,
             "power_w": figures.power_w,
             "output_tokens_per_s": tokens_per_s,
-            "ttft_s": _known(figures.ttft_s),
-            "tpot_s": _known(figures.tpot_s),
-            "e2e_s": _known(figures.e2e_s),
+            "ttft_s": known_times(figures.ttft_s),
+            "tpot_s": known_times(figures.tpot_s),
+            "e2e_s": known_times(figures.e2e_s),
             "rate_per_s": score.rate_per_s,
             "requests": figures.requests,
         } | ({"max_rate_per_s": most} if most is not None else {})
@@ -164,11 +181,11 @@ class PlanBook:
             wh_per_mtok=score.wh_per_mtok,
             power_w=figures.power_w,
             output_tokens_per_s=tokens_per_s,
-            ttft_s=_known(figures.ttft_s),
-            tpot_s=_known(figures.tpot_s),
-            e2e_s=_known(figures.e2e_s),
+            ttft_s=known_times(figures.ttft_s),
+            tpot_s=known_times(figures.tpot_s),
+            e2e_s=known_times(figures.e2e_s),
             max_rate_per_s=most,
-            margin=_known({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
+            margin=known_times({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
             label=label(self.question, score.plan),
             predicted=self._predicted(score, usd_per_mtok, tokens_per_s, draw),
         )
@@ -216,8 +233,20 @@ def _made(tokens_per_s: float, usd_per_mtok: float, factors: Floats | None) -> d
     }
 
 
+def price(question: PlanTask, plan: Candidate) -> float:
+    """Dollars per hour of all its chips; nothing for those without a price."""
+    return sum(pool.chips * question.chip(pool.family.chip).price_usd_h for _, pool in pools_of(plan))
+
+
 def label(question: PlanTask, plan: Candidate) -> str:
-    """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
+    """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`; of prefill and decode replicas, one after the
+    other."""
+    pools = [(role, pool_label(question, pool)) for role, pool in pools_of(plan)]
+    return " + ".join(text if role == BOTH else f"{role} {text}" for role, text in pools)
+
+
+def pool_label(question: PlanTask, plan: Candidate) -> str:
+    """Equal replicas."""
     family = plan.family
     labels = {knob.name: knob.label for knob in question.bindings[family.chip].engine.knobs}
     budgets = [labels.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
@@ -227,28 +256,43 @@ def label(question: PlanTask, plan: Candidate) -> str:
 
 
 def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
-    family = score.plan.family
-    replica = evaluator.replicas[family]
-    load, pool = question.arrivals.load, replica.deployment.pool
-    drawn = replace(
-        load,
-        rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
-        requests=load.requests if load.trace else max(load.requests, score.detail.requests),
-    )
-    return Plan(
+    drawn = planned_load(question, score.rate_per_s, score.detail.requests)
+    pools = tuple(pool_of_plan(question, role, pool, evaluator) for role, pool in pools_of(score.plan))
+    return Plan.of_pools(
+        pools,
         model=question.reference,
+        router=question.arrivals.router,
+        kv_transfer=question.kv_transfer if len(pools) > 1 else WHOLE,
+        load=drawn,
+        goals=question.job.goals,
+        predicted=predicted,
+    )
+
+
+def planned_load(question: PlanTask, rate_per_s: float, requests: int) -> ServingLoad:
+    """The load that a plan is judged by."""
+    load = question.arrivals.load
+    return replace(
+        load,
+        rate_per_s=load.rate_per_s if question.objective.name != "throughput" else rate_per_s,
+        requests=load.requests if load.trace else max(load.requests, requests),
+    )
+
+
+def pool_of_plan(question: PlanTask, role: str, plan: Candidate, evaluator: ServingEvaluator) -> PlanPool:
+    """Equal replicas as a pool of a plan that can be written down."""
+    family, replica = plan.family, evaluator.replicas[plan.family]
+    pool = replica.deployment.pool
+    return PlanPool(
+        role=role,
         chip=pool.chip.reference,
         per_node=pool.unusual_node_size,
         power_limit_w=pool.power_limit_w,
-        replicas=score.plan.replicas,
-        router=question.arrivals.router,
+        replicas=plan.replicas,
         strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),
         dtype=family.dtype,
         kv_dtype=question.kv_dtype,
         engine=EngineChoice(name=replica.engine.name, version=replica.engine.version, settings=replica.settings),
-        load=drawn,
-        goals=question.job.goals,
-        predicted=predicted,
     )
 
 
@@ -304,7 +348,7 @@ def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) 
         return {"why": "no cheaper plan fits the model"}
     plan, job = other.plan, book.question.job
     if other.score is None:
-        usd_h = plan.chips * book.question.chip(plan.family.chip).price_usd_h
+        usd_h = price(book.question, plan)
         why = why_bounded(plan, found.bounds[plan.family], job)
         return {"label": label(book.question, plan), "usd_h": usd_h, "why": why}
     # What falls behind has no figures of its own: they grow with the length of the load.
@@ -327,6 +371,6 @@ def _near_ties(book: PlanBook, best: Score, met: list[Score]) -> Iterable[dict[s
             yield book.facts(book.score(full, draw=False)) | {"buys": bought}
 
 
-def _known(times: Any) -> dict[str, float]:
+def known_times(times: Any) -> dict[str, float]:
     """Statistics without those nobody has (JSON has no NaN)."""
     return {name: value for name, value in times.items() if not math.isnan(value)}

@@ -47,7 +47,7 @@ def simulate_replica(
     closed = given.concurrency is not None
     stream = draw(load, given.trace, closed=closed)
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
-    _check_lengths(stream, given, limits.max_context)
+    check_lengths(stream, load.trace, given.trace, replica, limits.max_context)
     if given.concurrency is None and stream.follows is None:
         run = simulate(stream, cost, limits, record=record, progress=progress)
     else:
@@ -89,7 +89,7 @@ def _report(
     clients = inputs.get("concurrency")
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
     return ServingReport(
-        title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs)}",
+        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}",
         not_modelled=unmodelled,
         saturation_rps=sustained,
         overloaded=clients is None
@@ -100,7 +100,7 @@ def _report(
             (run.requests.rate_per_s, sustained),
             endless=inputs.get("rate") is not None,
         ),
-        settled=_settled(run),
+        settled=settled_run(run),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
@@ -128,30 +128,33 @@ def _report(
     )
 
 
-def _settled(run: ServingRun) -> bool | None:
+def settled_run(run: ServingRun) -> bool | None:
+    """Whether a run shows a steady state; None where all requests arrive at one moment."""
     if run.requests.rate_per_s == float("inf"):
         return None
     return is_settled(run.requests.arrival_s, run.finish_s)
 
 
-def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> None:
-    """Refuse the first request that is longer than the context (`longest`)."""
+def check_lengths(
+    stream: Requests, file: str, trace: RequestTrace | None, replica: ReplicaSpec, longest: int
+) -> None:
+    """Refuse the first request, of a trace's `file` where it is one, that is longer than the context (`longest`)."""
     if stream.longest <= longest:
         return
-    trace = given.trace
     named = stream if trace is None else trace.requests  # in the order of the file, which says where it stands
     total = named.input_tokens + named.output_tokens
     place = int(np.argmax(total > longest))
     tokens = int(total[place])
-    where = "--input, --output" if trace is None else f"{given.load.trace} {trace.spot_of(place)}"
+    where = "--input, --output" if trace is None else f"{file} {trace.spot_of(place)}"
     hint = f"Shorten it to at most {longest:,}"
-    if tokens <= given.replica.model.max_context:
-        hint += f", or allow longer sequences: {set_flags(given.replica.engine.settings_for(context=tokens))}"
+    if tokens <= replica.model.max_context:
+        hint += f", or allow longer sequences: {set_flags(replica.engine.settings_for(context=tokens))}"
     message = f"prompt and output are {tokens:,} tokens, more than the context of {longest:,}"
     raise InputError(message, where=where, hint=f"{hint}.")
 
 
-def _stream(requests: Requests, inputs: Mapping[str, Any]) -> str:
+def stream_words(requests: Requests, inputs: Mapping[str, Any]) -> str:
+    """The load in a title."""
     if len(requests) == 1:
         return "1 request"
     asked, clients = inputs.get("rate"), inputs.get("concurrency")

@@ -13,6 +13,7 @@ from gnomon.search import Objective, SearchJob
 from gnomon.search import objective as named_objective
 from gnomon.search.arrivals import Arrivals
 from gnomon.spec import Chip, Cluster, EngineChoice, Goal, Model
+from gnomon.spec.plan import AGGREGATED, MIXED, WHOLE
 from gnomon.units import format_duration, format_rate
 
 
@@ -37,6 +38,9 @@ class PlanTask:
     techniques: tuple[str, ...]
     requests: int | None
     """How many requests were asked for, where that was said."""
+    pools: str = AGGREGATED
+    """Which plans there are; one of `POOL_KINDS`."""
+    kv_transfer: str = WHOLE
 
     @cached_property
     def job(self) -> SearchJob:
@@ -67,7 +71,8 @@ class PlanTask:
 
     @property
     def chips(self) -> str:
-        return " or ".join(f"{pool.chip.short}:{pool.count}{pool.limited_words}" for pool in self.fleet.pools)
+        joint = " and " if self.pools == MIXED else " or "
+        return joint.join(f"{pool.chip.short}:{pool.count}{pool.limited_words}" for pool in self.fleet.pools)
 
     def chip(self, name: str) -> Chip:
         return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)

@@ -41,7 +41,7 @@ def why_bounded(plan: Candidate, bounds: Bounds, job: SearchJob) -> str:
     if goal is not None and bounds.floors_s[goal.name] > goal.limit_s:
         floor, limit = format_duration(bounds.floors_s[goal.name]), format_duration(goal.limit_s)
         return f"cannot meet {goal.name}: {floor} for a request alone on a replica, the goal is {limit}"
-    most = plan.replicas * bounds.rate_per_s
+    most = plan.most_per_s(bounds)
     if most < job.rate_per_s:
         return f"cannot keep up: at most {format_rate(most)} of {format_rate(job.rate_per_s)}"
     return ""

@@ -13,6 +13,7 @@ from gnomon.report.serve import (
     figures,
     filling_words,
     overload_words,
+    pool_rows,
     ran_words,
     seconds_word,
     time_band,
@@ -26,6 +27,7 @@ from gnomon.spec.answers import ServingReport
 def page(answer: ServingReport) -> Page:
     over = "; ".join(filter(None, overload_words(answer)))
     rows = [(METRICS[metric], *(str(_time(answer, metric, name)) for name in STATISTICS)) for metric in METRICS]
+    pools = pool_rows(answer)
     power = [Headline("power", f"{digits(answer.power_w)} W on average")]
     return Page(
         title=answer.title,
@@ -36,6 +38,7 @@ def page(answer: ServingReport) -> Page:
         blocks=[
             *_plots(answer),
             *table("Times, with intervals of 90% where known", ("", *STATISTICS), rows, "<>>>>"),
+            *(table("Pools", pools[0], pools[1:], "<<>>>>>>") if pools else ()),
             *notes("The run", why_lines(answer)),
             *inputs_table(answer.inputs),
         ],

@@ -100,6 +100,8 @@ class Policy(Protocol):
     """Tokens of the requests that only wait for their last token."""
     resumed: list[int]
     """Preempted requests."""
+    loaded: set[int]
+    """Requests whose keys and values were sent here, all but those of their last token."""
     cached: dict[int, int]
     """Tokens that a request found in the cache when it last came in before its first token, where it did."""
 

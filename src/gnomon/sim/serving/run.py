@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -21,6 +22,11 @@ class StepTotals:
     prefill_tokens: int
     prefill_pairs: int
     prefill_context: int
+
+    @classmethod
+    def sum(cls, each: Sequence[StepTotals]) -> StepTotals:
+        """Of several runs."""
+        return cls(**{one.name: sum(getattr(totals, one.name) for totals in each) for one in fields(cls)})
 
     @property
     def logit_rows(self) -> int:

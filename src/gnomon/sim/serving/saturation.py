@@ -20,8 +20,9 @@ MIDDLE = (0.3, 0.8)
 """Shares of the requests between whose ends the throughput is taken."""
 
 
-def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) -> float:
-    """Requests per second beyond which the queue of a load of such lengths grows without bound."""
+def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits, *, loaded: bool = False) -> float:
+    """Requests per second beyond which the queue of a load of such lengths grows without bound; of a decode replica,
+    to which prompts come with their KV cache (`loaded`)."""
     tokens = float((requests.input_tokens + requests.output_tokens / 2).mean())
     held = math.ceil(min(limits.max_sequences, limits.kv_blocks * limits.block_tokens / max(tokens, 1.0)))
     count = min(max(LEAST_REQUESTS, GENERATIONS * held), MOST_REQUESTS)
@@ -34,6 +35,8 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) ->
     waiting = replace(taken, arrival_s=np.zeros(count), output_tokens=outputs)
     check(waiting, limits)
     replica = Station(waiting, cost, limits, None, None)
+    if loaded:
+        replica.load_all()
     replica.run()
     # As they leave the scheduler: that all arrived together delays outputs in the front end, and the last ones least.
     ends = np.sort([replica.finish_s(request) for request in range(count)])

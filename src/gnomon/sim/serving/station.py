@@ -102,6 +102,10 @@ class Station:
             times.append(0.0)
         return index
 
+    def load_all(self) -> None:
+        """All requests known so far come with their keys and values, but for those of their last token."""
+        self._policy.loaded.update(range(len(self._first)))
+
     def _take_in(self, requests: Requests) -> None:
         """The front end's work on the requests that it has not seen."""
         visible = self._queue.visible_s

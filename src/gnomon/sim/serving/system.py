@@ -70,6 +70,10 @@ class SystemRun:
     cached_tokens: Ints
     stages: tuple[tuple[ServingRun, ...], ...]
     """Of each stage, the runs of the replicas that got a request."""
+    numbers: tuple[tuple[int, ...], ...]
+    """Which replicas these are."""
+    served: tuple[tuple[Ints, ...], ...]
+    """Which requests each of them got, in the order of arrival there."""
 
 
 def simulate_system(requests: Requests, stages: Sequence[Stage], *, clients: int | None = None) -> SystemRun:
@@ -262,6 +266,12 @@ class _System:
             scheduled_s=scheduled_s,
             cached_tokens=cached,
             stages=tuple(stages),
+            served=tuple(
+                tuple(np.array(replica.sent) for replica in replicas if replica.sent) for replicas in self._replicas
+            ),
+            numbers=tuple(
+                tuple(number for number, replica in enumerate(replicas) if replica.sent) for replicas in self._replicas
+            ),
         )
 
     def _share(self, at: Ints, stage: int, arrivals_s: list[float]) -> Requests:

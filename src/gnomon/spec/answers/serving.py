@@ -44,6 +44,26 @@ class OtherPlan(TypedDict, total=False):
     buys: tuple[str, ...]
 
 
+class PoolUse(TypedDict, total=False):
+    """What one pool of a simulated deployment did, drew and cost."""
+
+    role: str
+    label: str
+    replicas: int
+    chips: int
+    requests: int
+    busy_fraction: float
+    peak_kv_share: float
+    """Of a replica's KV cache."""
+    preemptions: int
+    saturation_rps: float
+    """Of all its replicas."""
+    energy_j: float
+    power_w: float
+    cost_usd: float
+    cost_share: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServingReport(Result):
     """A simulated load. `run` holds the arrays of every request."""
@@ -88,6 +108,8 @@ class ServingReport(Result):
     resolved: Resolved = UNKNOWN
     bands: Annotated[Mapping[str, Any], Mapping[str, Mapping[str, Band]]] = field(default_factory=dict)
     """Of times and throughput by statistic, the ends of their intervals."""
+    pools: tuple[Annotated[Mapping[str, Any], PoolUse], ...] = ()
+    """Where there are pools of replicas: each of them. Counts above are sums, or those of the busiest replica."""
     run: Any = None
 
 

@@ -71,6 +71,9 @@ class Inputs(TypedDict, total=False):
     think_s: float | None
     adapters: str | int | None
     priorities: str | None
+    pools: tuple[Mapping[str, Any], ...]
+    router: str | None
+    kv_transfer: str | None
     seq: Degree
     global_batch: Degree
     micro_batch: Degree

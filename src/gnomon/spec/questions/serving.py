@@ -10,6 +10,7 @@ from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import (
     ENGINE_HELP,
     MODEL_HELP,
+    ON_HELP,
     ServedQuestion,
     degree,
     power_limit,
@@ -20,7 +21,7 @@ from gnomon.spec.questions.parts import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnomon.spec.cluster import Cluster
+    from gnomon.spec.cluster import Cluster, Pool
     from gnomon.spec.model import Model
     from gnomon.spec.plan import EngineChoice
     from gnomon.spec.workload import Goal
@@ -47,7 +48,21 @@ THINK_HELP = "From an answer to the next turn of its session, such as 30s."
 ADAPTERS_HELP = "LoRA adapters that requests ask for, such as 32 or 32,zipf=1."
 PRIORITIES_HELP = "Shares of requests by priority, lower ones first: 0=0.9,1=0.1."
 CONCURRENCY_HELP = "Clients that each send their next request when they have the last answer; instead of --rate."
-ROUTER_HELP = "How requests reach replicas: random (as in a Kubernetes Service), round-robin or least-requests."
+ROUTER_HELP = (
+    "How requests reach replicas: random (as in a Kubernetes Service), round-robin, least-requests, least-kv, "
+    "prefix-aware or weighted."
+)
+POOL_HELP = (
+    "In place of --on, a pool of replicas; may be repeated. Roles: prefill and decode, or both. CHIP:N are all its chips; "
+    "tp, ep, replicas, dtype, weight and engine settings may follow, as in decode=H100:4,tp=4,max_num_seqs=256."
+)
+KV_TRANSFER_HELP = (
+    "KV cache from prefill to decode pools: whole (after the prompt, as vLLM's NixlConnector does) or layerwise."
+)
+POOLS_HELP = (
+    "Which plans: aggregated (equal replicas), disaggregated (prefill and decode replicas), mixed (several kinds of chip "
+    "behind one router) or auto (all of them)."
+)
 DTYPES_HELP = "Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one."
 
 
@@ -99,6 +114,10 @@ class SimulateServingQuestion(DrawnLoadQuestion, ServedQuestion):
     engine: str = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
     dp: int = degree("dp", "Data", " Ranks with sequences of their own.")
     seed: int = seed()
+    on: str | Pool | None = flag("--on", "chips", "CHIP[:N]", ON_HELP, default=None)  # type: ignore[assignment]
+    pools: Sequence[str] = flag("--pool", "pools", "ROLE=CHIP:N[,tp=T]", POOL_HELP, default=())
+    router: str = flag("--router", "router", "HOW", ROUTER_HELP, default="random")
+    kv_transfer: str = flag("--kv-transfer", "kv_transfer", "HOW", KV_TRANSFER_HELP, default="whole")
     concurrency: int | None = flag("--concurrency", "size", "N", CONCURRENCY_HELP, default=None)
     power_limit_w: float | None = power_limit()
 
@@ -117,6 +136,8 @@ class PlanServingQuestion(DrawnLoadQuestion):
         "--objective", "objective", "WHAT", "cost (the default), throughput, latency or energy.", default=None
     )
     router: str = flag("--router", "router", "HOW", ROUTER_HELP, default="random")
+    pools: str = flag("--pools", "pool_kinds", "KIND", POOLS_HELP, default="aggregated")
+    kv_transfer: str = flag("--kv-transfer", "kv_transfer", "HOW", KV_TRANSFER_HELP, default="whole")
     seed: int = seed()
     dtypes: str | Sequence[str] | None = flag("--dtype", "dtypes", "D[,D]", DTYPES_HELP, default=None)
     kv_dtype: str = flag("--kv-dtype", "kv_dtype", "D", "Number format of the KV cache.", default="bf16")

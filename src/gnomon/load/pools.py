@@ -1,0 +1,151 @@
+"""Pools as they are written on a command line: `prefill=H100:4,tp=2`, with a number format and settings of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.load.deployments import POWER_LIMIT, bind_each, found_model, limited
+from gnomon.load.fleet import parse_pool
+from gnomon.load.goals import parse_settings
+from gnomon.load.plan import check_format, check_roles
+from gnomon.planning.deploy import NO_DEGREES, ReplicaSpec
+from gnomon.planning.serving.pools import PoolSpec
+from gnomon.planning.steps.network_words import refuse_beside
+from gnomon.spec import Model, Pool
+from gnomon.spec.plan import BOTH, KV_TRANSFERS, ROLES, ROUTERS
+from gnomon.spec.questions.serving import SimulateServingQuestion
+from gnomon.techniques import asked
+from gnomon.units import parse_whole
+
+FLAG = "--pool"
+EXAMPLE = "Write it as prefill=H100:4,tp=2."
+DEGREES = ("tp", "ep")
+OWN = (*DEGREES, "replicas", "dtype", "weight")
+"""What is said of a pool beside its role and chips; other names are settings of the engine."""
+ELSEWHERE = ("tp", "pp", "ep", "cp", "dp")
+"""Flags of one replica, which pools say themselves or do not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPool:
+    """The text of one pool, taken apart."""
+
+    text: str
+    role: str
+    pool: Pool
+    own: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def whole(self, name: str) -> int | None:
+        return parse_whole(self.own[name], f"{FLAG} {self.text}") if name in self.own else None
+
+
+def written_pool(text: str) -> WrittenPool:
+    """`prefill=H100:4,tp=2,dtype=fp8,max_num_seqs=64`; without a role the pool does both."""
+    head, *rest = (part.strip() for part in text.split(","))
+    role, equals, chips = (part.strip() for part in head.partition("="))
+    if not equals:
+        role, chips = BOTH, head
+    elif role not in ROLES:
+        raise unknown_name("role", role, ROLES, where=f"{FLAG} {text}", hint=EXAMPLE)
+    own: dict[str, str] = {}
+    settings = []
+    for part in rest:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and value):
+            raise InputError(f"'{part}' is not NAME=VALUE", where=f"{FLAG} {text}", hint=EXAMPLE)
+        if name in own:
+            raise InputError(f"{name} is given twice", where=f"{FLAG} {text}")
+        if name in OWN:
+            own[name] = value
+        else:
+            settings.append(part)
+    return WrittenPool(text, role, parse_pool(chips, FLAG), own, parse_settings(settings, FLAG))
+
+
+def pools_of(question: SimulateServingQuestion) -> tuple[PoolSpec, ...]:
+    """The pools of `simulate serve`, bound to their chips and the engine."""
+    _check_beside(question)
+    techniques = asked(question.techniques)
+    model = found_model(question.model)
+    refuse_beside(model, techniques)
+    written = [written_pool(text) for text in question.pools]
+    check_roles([each.role for each in written], FLAG)
+    chips = [limited(each.pool, question.power_limit_w) for each in written]
+    bindings = bind_each(chips, question.engine, limit=POWER_LIMIT)
+    reference = model.name if isinstance(question.model, Model) else str(question.model)
+    found = []
+    for each, binding in zip(written, bindings, strict=True):
+        tp, replicas = _shape(each)
+        spec = ReplicaSpec(
+            model=model,
+            reference=reference,
+            on=f"{each.pool.words.rpartition(':')[0]}:{tp}",
+            binding=replace(binding, pool=binding.pool.resized(tp)),
+            degrees=dict(NO_DEGREES) | {"tp": tp, "ep": each.whole("ep") or 1},
+            dtype=_dtype(each) or question.dtype or None,
+            kv_dtype=question.kv_dtype or None,
+            settings=dict(question.settings or {}) | dict(each.settings),
+            techniques=techniques,
+        )
+        found.append(PoolSpec(role=each.role, replicas=replicas, weight=_weight(each), replica=spec))
+    return tuple(found)
+
+
+def _check_beside(question: SimulateServingQuestion) -> None:
+    """Refuse what pools say themselves, and names that are not known."""
+    if question.on is not None:
+        raise InputError("the pools name the chips", where="--on", hint=f"Leave it out, or {FLAG}.")
+    for name in ELSEWHERE:
+        if getattr(question, name) not in (None, 1):
+            message = "each pool has its own degrees" if name in DEGREES else "pools of such replicas are not simulated"
+            raise InputError(message, where=f"--{name}", hint=EXAMPLE if name in DEGREES else "Leave it out.")
+    if question.router not in ROUTERS:
+        raise unknown_name("router", question.router, ROUTERS, where="--router")
+    if question.kv_transfer not in KV_TRANSFERS:
+        raise unknown_name("KV transfer", question.kv_transfer, KV_TRANSFERS, where="--kv-transfer")
+
+
+def refuse_pool_flags(question: SimulateServingQuestion) -> None:
+    """Refuse what only pools have, where there are none."""
+    usual = {"--router": (question.router, ROUTERS[0]), "--kv-transfer": (question.kv_transfer, KV_TRANSFERS[0])}
+    for flag, (given, default) in usual.items():
+        if given != default:
+            raise InputError("one replica gets all requests", where=flag, hint=f"Leave it out, or give {FLAG}.")
+    if question.on is None:
+        raise InputError("is missing", where="--on", hint=f"Name the chips, as in --on H100, or pools by {FLAG}.")
+
+
+def _shape(each: WrittenPool) -> tuple[int, int]:
+    """The tensor-parallel degree and the number of replicas, one of which may follow from the chips."""
+    tp, replicas, chips = each.whole("tp"), each.whole("replicas"), each.pool.count
+    if tp is None:
+        tp = chips // replicas if replicas else chips
+    if replicas is None:
+        replicas = chips // max(tp, 1)
+    if min(tp, replicas) < 1 or tp * replicas != chips:
+        pool = f"{each.pool.chip.reference}:{max(tp, 1) * max(replicas, 1)}"
+        message = f"{replicas} replicas of TP {tp} do not take {chips} chips"
+        raise InputError(message, where=f"{FLAG} {each.text}", hint=f"CHIP:N are all chips of the pool: {pool}.")
+    return tp, replicas
+
+
+def _dtype(each: WrittenPool) -> str | None:
+    if "dtype" in each.own:
+        check_format(each.own["dtype"], f"{FLAG} {each.text}")
+    return each.own.get("dtype")
+
+
+def _weight(each: WrittenPool) -> float | None:
+    if "weight" not in each.own:
+        return None
+    try:
+        weight = float(each.own["weight"])
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < 1e9:
+        raise InputError(f"'{each.own['weight']}' is not a number above zero", where=f"{FLAG} {each.text}")
+    return weight

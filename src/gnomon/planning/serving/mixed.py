@@ -1,0 +1,257 @@
+"""Plans of several kinds of chip behind one router that goes by weights.
+
+Every replica gets a share of the requests in proportion to what it holds within the goals by itself, so that goals are
+met on every kind of chip and not only on average. What a replica holds is the highest rate of its thinned stream, found
+as for the highest-throughput plan; then the cheapest mixture that carries the load is exact (`search/mixture.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gnomon.errors import InputError, NoPlanError
+from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures
+from gnomon.planning.serving.task import PlanTask
+from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
+from gnomon.search.best_first import best_rate
+from gnomon.search.fates import missed_by_bound
+from gnomon.search.mixture import Kind, Mixture, cheapest
+from gnomon.search.objectives import SearchJob
+from gnomon.search.rate import FULL_TOLERANCE
+from gnomon.spec.plan import ROUTERS
+from gnomon.spec.workload import METRICS, QUANTILES, STATISTICS, Floats
+from gnomon.units import format_rate
+
+ROUTED = (ROUTERS[0], "weighted")
+"""Routers that a mixture is planned for: by weights."""
+TRIES = 8
+"""How often a mixture is made again without what the full load did not hold."""
+LEAST_RATE = 1e-12
+
+
+@dataclass(frozen=True)
+class ThinnedEvaluator:
+    """One replica under its share of a load: `rate_per_s` is that of the replica alone."""
+
+    evaluator: ServingEvaluator
+    load_per_s: float
+    """The whole load's rate; 0 where it has none."""
+
+    def fits(self, family: PlanFamily) -> bool:
+        return self.evaluator.fits(family)
+
+    def bounds(self, family: PlanFamily) -> Bounds:
+        bounds = self.evaluator.bounds(family)
+        most = min(bounds.rate_per_s, self.load_per_s or math.inf)
+        return replace(bounds, rate_per_s=most)
+
+    def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
+        if not self.load_per_s:
+            return self.evaluator.evaluate(plan, rate_per_s, level)
+        ways: Any = max(1.0, self.load_per_s / rate_per_s)
+        score = self.evaluator.evaluate(replace(plan, replicas=ways), self.load_per_s, level)
+        all_of: ServingFigures = score.detail
+        own = replace(all_of, power_w=all_of.power_w / ways, output_tokens_per_s=all_of.output_tokens_per_s / ways)
+        return replace(score, plan=plan, rate_per_s=rate_per_s, detail=own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedPool:
+    """Equal replicas of a mixture."""
+
+    plan: Candidate
+    weight: float
+    """The rate that one of them holds within the goals."""
+    score: Score
+    """One replica under its share of the load."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPlan:
+    """A mixture and its figures under the load."""
+
+    pools: tuple[MixedPool, ...]
+    rate_per_s: float
+    figures: ServingFigures
+
+    @property
+    def usd_h(self) -> float:
+        return sum(pool.plan.usd_h for pool in self.pools)
+
+    @property
+    def most_per_s(self) -> float:
+        """The rate that all of them hold within the goals."""
+        return sum(pool.plan.replicas * pool.weight for pool in self.pools)
+
+
+@dataclass
+class MixedSearch:
+    """What each kind of replica holds, worked out when a mixture asks for it."""
+
+    task: PlanTask
+    families: list[PlanFamily]
+    evaluator: ServingEvaluator
+    known: dict[Kind, float] = field(default_factory=dict)
+    chosen: dict[Kind, PlanFamily] = field(default_factory=dict)
+    """The best family of each kind that was evaluated."""
+    tried: set[PlanFamily] = field(default_factory=set)
+
+    @cached_property
+    def fitting(self) -> list[PlanFamily]:
+        return [family for family in self.families if self.evaluator.fits(family)]
+
+    @cached_property
+    def thinned(self) -> ThinnedEvaluator:
+        return ThinnedEvaluator(self.evaluator, self.task.job.rate_per_s)
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, int, int], list[PlanFamily]]:
+        """Families of equal price, that differ in number format and settings: chip and degrees."""
+        found: dict[tuple[str, int, int], list[PlanFamily]] = {}
+        for family in self.fitting:
+            if missed_by_bound(self.thinned.bounds(family), self.task.goals) is None:
+                found.setdefault((family.chip, family.tp, family.ep), []).append(family)
+        return found
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        return [
+            Kind(
+                chip=place[0],
+                name=place,
+                usd_h=families[0].usd_h,
+                most=families[0].most,
+                bound=max(self.thinned.bounds(family).rate_per_s for family in families),
+            )
+            for place, families in self.groups.items()
+        ]
+
+    def carries(self, kind: Kind) -> float:
+        """The highest rate that one replica of a kind holds within the goals, in its best settings."""
+        families = [replace(family, most=1) for family in self.groups[kind.name]]  # type: ignore[index]
+        job = SearchJob(goals=self.task.goals, rate_per_s=0.0, output_tokens=self.task.job.output_tokens)
+        best, ran = best_rate(families, self.thinned, job)
+        self.tried |= ran
+        if best is None:
+            return LEAST_RATE
+        own = next(family for family in self.groups[kind.name] if family.order == best.plan.family.order)  # type: ignore[index]
+        self.chosen[kind] = own
+        return best.rate_per_s
+
+    def mixture(self) -> Mixture | None:
+        if self.task.objective.name != "throughput":
+            return cheapest(self.kinds, self.task.job.rate_per_s, self.carries, self.known)
+        best: dict[str, tuple[float, Kind, int]] = {}
+        for kind in sorted(self.kinds, key=lambda kind: -kind.most * kind.bound):
+            if kind.chip in best and kind.most * kind.bound <= best[kind.chip][0]:
+                continue
+            held = self.known.setdefault(kind, self.carries(kind))
+            best[kind.chip] = max(best.get(kind.chip, (0.0, kind, 0)), (kind.most * held, kind, kind.most))
+        found = tuple((kind, count) for held, kind, count in best.values() if held > LEAST_RATE * count)
+        return found if sum(self.known[kind] * count for kind, count in found) >= self.task.job.rate_per_s else None
+
+    def judged(self, found: Mixture) -> MixedPlan | None:
+        """A mixture on the full load; None where a kind does not hold its share there, which it then holds less of."""
+        total = sum(self.known[kind] * count for kind, count in found)
+        rate = self.task.job.rate_per_s if self.task.objective.name != "throughput" else total
+        pools = []
+        for kind, count in found:
+            family, share = self.chosen[kind], rate * self.known[kind] / total
+            level = Level.SURE if self.task.objective.name != "throughput" else Level.FULL
+            score = self.thinned.evaluate(Candidate(family=family, replicas=1), share, level)
+            if not score.surely_meets(self.task.goals):
+                self.known[kind] *= 1 - FULL_TOLERANCE
+                return None
+            plan = Candidate(family=family, replicas=count)
+            pools.append(MixedPool(plan=plan, weight=self.known[kind], score=score))
+        return MixedPlan(pools=tuple(pools), rate_per_s=rate, figures=mixed_figures(pools))
+
+    @property
+    def considered(self) -> int:
+        """Of every chip no replicas, or any number of one kind."""
+        return _count(self.families)
+
+    @property
+    def fit(self) -> int:
+        return _count(self.fitting)
+
+
+def search_mixed(search: MixedSearch) -> MixedPlan:
+    """The cheapest mixture, or the one with the highest rate on all chips; raises where none carries the load."""
+    task = search.task
+    if task.objective.name not in ("cost", "throughput"):
+        hint = "Use cost or throughput, or --pools aggregated."
+        raise InputError("mixtures are planned by cost or throughput", where="--objective", hint=hint)
+    if task.arrivals.router not in ROUTED:
+        hint = "Leave it out, or use --pools aggregated."
+        raise InputError("a mixture goes by the router weighted", where="--router", hint=hint)
+    for _ in range(TRIES):
+        found = search.mixture()
+        if found is None:
+            break
+        plan = search.judged(found)
+        if plan is not None:
+            return plan
+    held = sum(max((kind.most * search.known.get(kind, kind.bound) for kind in search.kinds if kind.chip == chip))
+               for chip in dict.fromkeys(kind.chip for kind in search.kinds))  # fmt: skip
+    raise NoPlanError(
+        f"no mixture of {task.chips} meets the goals at {format_rate(task.job.rate_per_s)}",
+        hint=f"All chips together hold at most {format_rate(held)} within them." if held else "",
+        nearest={},
+    )
+
+
+def mixed_figures(pools: list[MixedPool]) -> ServingFigures:
+    """Of all requests: statistics of each kind of chip in proportion to its requests."""
+    share = np.array([pool.plan.replicas * pool.score.rate_per_s for pool in pools])
+    share /= share.sum()
+    details: list[ServingFigures] = [pool.score.detail for pool in pools]
+    times = {metric: _mixed_times([getattr(one, f"{metric}_s") for one in details], share) for metric in METRICS}
+    return ServingFigures(
+        ttft_s=times["ttft"],
+        tpot_s=times["tpot"],
+        e2e_s=times["e2e"],
+        output_tokens_per_s=sum(pool.plan.replicas * pool.score.detail.output_tokens_per_s for pool in pools),
+        power_w=sum(pool.plan.replicas * pool.score.detail.power_w for pool in pools),
+        requests=sum(one.requests for one in details),
+        preemptions=sum(one.preemptions for one in details),
+    )
+
+
+def _mixed_times(each: list[Mapping[str, float]], share: Floats) -> dict[str, float]:
+    """Mean and quantiles of a mixture, whose kinds are known by theirs: between known quantiles of a kind its
+    distribution is taken to be straight."""
+    found = {}
+    for name in STATISTICS:
+        values = np.array([one[name] for one in each])
+        if len(each) == 1 or name == "mean" or np.isnan(values).any():
+            found[name] = float(np.sum(values * share)) if len(each) > 1 else float(values[0])
+            continue
+        found[name] = _crossing(each, share, QUANTILES[name])
+    return found
+
+
+def _crossing(each: list[Mapping[str, float]], share: Floats, wanted: float) -> float:
+    """Where the shares of requests that are as fast reach a quantile, by halving."""
+    levels = np.array([QUANTILES[name] for name in QUANTILES])
+    curves = [np.array([one[name] for name in QUANTILES]) for one in each]
+    low, high = min(curve[0] for curve in curves), max(curve[-1] for curve in curves)
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = sum(
+            part * float(np.interp(middle, curve, levels, left=levels[0] * middle / max(curve[0], 1e-30), right=1.0))
+            for part, curve in zip(share, curves, strict=True)
+        )
+        low, high = (middle, high) if below < wanted else (low, middle)
+    return float(high)
+
+
+def _count(families: list[PlanFamily]) -> int:
+    chips = dict.fromkeys(family.chip for family in families)
+    return math.prod(1 + sum(family.most for family in families if family.chip == chip) for chip in chips) - 1
