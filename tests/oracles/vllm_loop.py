@@ -26,11 +26,13 @@ from tests.sim.plain import interpolate  # noqa: E402
 from vllm.config import (  # noqa: E402
     CacheConfig,
     DeviceConfig,
+    LoRAConfig,
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
     VllmConfig,
 )
+from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.utils.hashing import sha256  # noqa: E402
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
@@ -86,7 +88,9 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             is_encoder_decoder=False,
             enable_chunked_prefill=True,
             async_scheduling=lookahead,
+            policy="priority" if limits.by_priority else "fcfs",
         ),
+        lora_config=LoRAConfig(max_loras=limits.adapter_slots) if limits.adapter_slots else None,
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig("cpu"),
     )
@@ -109,7 +113,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
     )
 
 
-def make_request(index: int, prompt: list[int], output: int, block: int) -> Request:
+def make_request(index: int, prompt: list[int], output: int, block: int, adapter: int, priority: int) -> Request:
     sampling = SamplingParams(max_tokens=output, min_tokens=output, ignore_eos=True, temperature=0.0)
     return Request(
         request_id=str(index),
@@ -117,6 +121,8 @@ def make_request(index: int, prompt: list[int], output: int, block: int) -> Requ
         sampling_params=sampling,
         pooling_params=None,
         arrival_time=float(index),
+        lora_request=LoRARequest(f"a{adapter}", adapter + 1, "nowhere") if adapter >= 0 else None,
+        priority=priority,
         block_hasher=get_request_block_hasher(block, sha256),
     )
 
@@ -241,12 +247,18 @@ class Device:
 class Arrivals:
     """Stands in for the input queue: waiting on it moves the clock to the next arrival."""
 
-    def __init__(self, requests: Requests, ingress_s: float, clock: Clock, block: int) -> None:
+    def __init__(self, requests: Requests, limits: ServingLimits, clock: Clock) -> None:
         self.clock = clock
-        visible = (requests.arrival_s + ingress_s).tolist()
+        visible = (requests.arrival_s + limits.ingress_s).tolist()
+        none, block = [-1] * len(requests), limits.block_tokens
+        adapters = none if requests.adapter is None or not limits.adapter_slots else requests.adapter.tolist()
+        priorities = none if requests.priority is None else requests.priority.tolist()
         self.tokens = [tokens_of(requests, index) for index in range(len(requests))]
         lengths = zip(self.tokens, requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
-        made = (make_request(i, all_[:inputs], outputs, block) for i, (all_, inputs, outputs) in enumerate(lengths))
+        made = (
+            make_request(i, all_[:inputs], outputs, block, adapters[i], priorities[i])
+            for i, (all_, inputs, outputs) in enumerate(lengths)
+        )
         self.coming = deque(zip(visible, made, strict=True))
 
     def empty(self) -> bool:
@@ -288,7 +300,7 @@ class Engine(engine_core.EngineCoreProc):
         self.scheduler = make_scheduler(model, limits)
         self.vllm_config = self.scheduler.vllm_config
         self.model_executor = self.device = Device(self.scheduler, cost, limits.idle_start_s, self.clock)
-        self.input_queue = self.arrivals = Arrivals(requests, limits.ingress_s, self.clock, limits.block_tokens)
+        self.input_queue = self.arrivals = Arrivals(requests, limits, self.clock)
         self.device.sequences = self.arrivals.tokens
         self.output_queue = self.client = Client(len(requests), limits.egress_s, self.clock)
         self.aborts_queue: Queue[Any] = Queue()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sim.costs import Cliffs, Dyadic, Metered, Smooth
+from tests.sim.costs import Adapted, Cliffs, Dyadic, Metered, Smooth, Unmetered
 from tests.sim.plain import Plain
 
 from gnomon.cost.governor import Governor
@@ -17,6 +17,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.policies.ordered import OrderedPolicy
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -109,6 +110,32 @@ def _inside(node: int, parent: list[int], end: list[int], tokens: int) -> int:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(sharing_cases(), cases(cache=HashedBlocks)))
 def test_sharing_equals_walking_block_by_block(case: Case) -> None:
+    compare(*case)
+
+
+@st.composite
+def ordered_cases(draw: st.DrawFn) -> Case:
+    """The same with priorities, with adapters, or with both, over either cache."""
+    load, cost, limits = draw(st.one_of(sharing_cases(), cases(cache=HashedBlocks), cases()))
+    by_priority, slots = draw(st.sampled_from([(True, 0), (False, 1), (False, 3), (True, 2)]))
+    numbers = st.lists(st.integers(0, 5), min_size=len(load), max_size=len(load))
+    limits = replace(
+        limits,
+        policy=OrderedPolicy,
+        by_priority=by_priority,
+        adapter_slots=slots,
+        host_adapters=slots + 1 if slots else 0,
+        adapter_copy_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
+        adapter_read_s=draw(st.sampled_from([0.0, 0.1])),
+    )
+    cost = Adapted(cost if isinstance(cost, Unmetered) else Cliffs())
+    adapter = np.array(draw(numbers)) - 1
+    return replace(load, adapter=adapter, priority=np.array(draw(numbers)) % 3), cost, limits
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ordered_cases())
+def test_order_and_adapters_equal_walking(case: Case) -> None:
     compare(*case)
 
 

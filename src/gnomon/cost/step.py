@@ -69,6 +69,15 @@ class StepCost(Protocol):
         """Host seconds to prepare and launch such a step of so many tokens, sequences and, among them, prompts.
         They run while the device works on the step before; only then do the outputs of that one leave the engine."""
 
+    def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
+        """`decode_curve` of steps with so many adapters in them; asked for where there are some, as are the next."""
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
+        """`mixed_work` of a step with so many adapters in it; without a governor only its seconds count."""
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        """What so many adapters add to `launch`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepPrice:

@@ -39,6 +39,16 @@ class ServingLimits:
     empty_call_s: float = 1e-3
     """After a call of the scheduler that found nothing to run while requests are open; vLLM's loop sleeps for 1 ms
     (EngineCoreProc._process_engine_step)."""
+    by_priority: bool = False
+    """Whether requests are served by their priority before their arrival."""
+    adapter_slots: int = 0
+    """LoRA adapters that one step may have; 0 where adapters of requests do not matter."""
+    host_adapters: int = 0
+    """Adapters that the host keeps in its memory, at least as many as there are slots."""
+    adapter_copy_s: float = 0.0
+    """Until an adapter is copied from there into a slot; the step that needs it is launched later by so much."""
+    adapter_read_s: float = 0.0
+    """Until one that is not in the host's memory is there."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None
