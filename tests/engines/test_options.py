@@ -44,6 +44,11 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "enforce_eager": False,
         "enable_prefix_caching": True,
         "max_cudagraph_capture_size": 512,
+        "scheduling_policy": "fcfs",
+        "enable_lora": False,
+        "max_loras": 1,
+        "max_lora_rank": 16,
+        "max_cpu_loras": 1,
         "front_end": "http",
     }
 

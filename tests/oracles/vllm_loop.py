@@ -30,6 +30,7 @@ from vllm.config import (  # noqa: E402
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
+    SpeculativeConfig,
     VllmConfig,
 )
 from vllm.lora.request import LoRARequest  # noqa: E402
@@ -41,13 +42,14 @@ from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType  # noqa: E402
 from vllm.v1.engine import core as engine_core  # noqa: E402
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec  # noqa: E402
-from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput  # noqa: E402
 from vllm.v1.request import Request  # noqa: E402
 from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 
 from gnomon.cost.step import StepCost  # noqa: E402
 from gnomon.sim.serving import StepRecord  # noqa: E402
 from gnomon.sim.serving.caches.hashed import HashedBlocks  # noqa: E402
+from gnomon.sim.serving.policies.speculative import accepted  # noqa: E402
 from gnomon.spec.serving import ServingLimits  # noqa: E402
 from gnomon.spec.workload import Requests  # noqa: E402
 
@@ -93,6 +95,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
         lora_config=LoRAConfig(max_loras=limits.adapter_slots) if limits.adapter_slots else None,
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig("cpu"),
+        speculative_config=_drafts(limits),
     )
     # One block of the pool is vLLM's null block. The CPU platform may have changed the block and the budget.
     config.cache_config.num_gpu_blocks = limits.kv_blocks + 1
@@ -111,6 +114,14 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
         block_size=limits.block_tokens,
         log_stats=False,
     )
+
+
+def _drafts(limits: ServingLimits) -> SpeculativeConfig | None:
+    if not limits.drafts:
+        return None
+    method = "ngram_gpu" if limits.lookahead else "ngram"
+    more = {"prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    return SpeculativeConfig(method=method, num_speculative_tokens=limits.drafts, **more)
 
 
 def make_request(index: int, prompt: list[int], output: int, block: int, adapter: int, priority: int) -> Request:
@@ -170,6 +181,8 @@ class Batch:
         self.chunks: list[tuple[int, int]] = []
         self.contexts: list[int] = []
         self.scheduled_s = self.start_s = self.end_s = clock.now
+        self.drafts = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
+        self.kept: dict[str, int] = {}
         for name, tokens in self.tokens.items():
             request = scheduler.requests[name]
             cached = request.num_computed_tokens - tokens
@@ -197,13 +210,15 @@ class Batch:
         return ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[self.next_token(name)] if name in self.makes else [] for name in names],
+            sampled_token_ids=[self.next_tokens(name) if name in self.makes else [] for name in names],
         )
 
-    def next_token(self, name: str) -> int:
-        """The token that a sequence has next; one that has gone since does not matter."""
+    def next_tokens(self, name: str) -> list[int]:
+        """The tokens that a sequence has next; one that has gone since does not matter, nor what is beyond its end."""
         known = self.requests[name].num_tokens if name in self.requests else 0
-        return int(self.sequences[int(name)][known])
+        tokens = self.sequences[int(name)]
+        found = tokens[known : known + 1 + self.kept.get(name, 0)]
+        return found + tokens[:1] * (1 + self.kept.get(name, 0) - len(found))
 
     def record(self) -> StepRecord:
         return StepRecord(
@@ -221,8 +236,9 @@ class Batch:
 class Device:
     """Stands in for the executor: runs batches one after the other."""
 
-    def __init__(self, scheduler: Scheduler, cost: StepCost, idle_start_s: float, clock: Clock) -> None:
-        self.scheduler, self.cost, self.idle_start_s, self.clock = scheduler, cost, idle_start_s, clock
+    def __init__(self, scheduler: Scheduler, cost: StepCost, limits: ServingLimits, clock: Clock) -> None:
+        self.scheduler, self.cost, self.limits, self.clock = scheduler, cost, limits, clock
+        self.verified: dict[str, int] = {}
         self.end_s = -np.inf
         self.goals: dict[str, int] = {}
         self.sequences: list[list[int]] = []
@@ -230,9 +246,13 @@ class Device:
 
     def execute_model(self, output: Any, non_block: bool) -> Batch:
         batch = self.last = Batch(output, self.scheduler, self.goals, self.clock, self.sequences)
+        for name, drafts in batch.drafts.items():
+            self.verified[name] = self.verified.get(name, 0) + 1
+            kept = accepted(self.limits.draft_shares, self.limits.draft_seed, int(name), self.verified[name])
+            batch.kept[name] = min(kept, drafts)
         if batch.tokens:
             batch.start_s = max(self.clock.now, self.end_s)
-            idle = self.idle_start_s if self.clock.now > self.end_s else 0.0
+            idle = self.limits.idle_start_s if self.clock.now > self.end_s else 0.0
             launched = self.clock.now + batch.launch(self.cost)
             batch.end_s = self.end_s = max(batch.start_s + idle + batch.seconds(self.cost), launched)
             self.clock.now = launched
@@ -242,6 +262,10 @@ class Device:
 
     def sample_tokens(self, grammar: Any, non_block: bool) -> Batch:
         return self.last
+
+    def take_draft_token_ids(self) -> DraftTokenIds:
+        names = list(self.last.tokens)
+        return DraftTokenIds(names, [[7] * self.limits.drafts for _ in names])
 
 
 class Arrivals:
@@ -299,7 +323,7 @@ class Engine(engine_core.EngineCoreProc):
         self.clock = Clock()
         self.scheduler = make_scheduler(model, limits)
         self.vllm_config = self.scheduler.vllm_config
-        self.model_executor = self.device = Device(self.scheduler, cost, limits.idle_start_s, self.clock)
+        self.model_executor = self.device = Device(self.scheduler, cost, limits, self.clock)
         self.input_queue = self.arrivals = Arrivals(requests, limits, self.clock)
         self.device.sequences = self.arrivals.tokens
         self.output_queue = self.client = Client(len(requests), limits.egress_s, self.clock)
@@ -308,7 +332,7 @@ class Engine(engine_core.EngineCoreProc):
         self.batch_queue = deque(maxlen=2) if limits.lookahead else None
         self.step_fn = self.step_with_batch_queue if limits.lookahead else self.step
         self.async_scheduling = bool(limits.lookahead)
-        self.is_ec_consumer, self.is_pooling_model, self.check_for_draft_tokens = True, False, False
+        self.is_ec_consumer, self.is_pooling_model, self.check_for_draft_tokens = True, False, limits.drafts > 0
         self.engines_running, self.process_input_queue_block = False, True
         self._idle_state_callbacks: list[Any] = []
 

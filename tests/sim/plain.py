@@ -207,7 +207,7 @@ class Plain:
         adapter = np.full(len(requests), -1) if requests.adapter is None else requests.adapter
         priority = np.zeros(len(requests)) if requests.priority is None else requests.priority
         columns = zip(*given, adapter if limits.adapter_slots else adapter * 0 - 1, priority, strict=True)
-        self.all = [Req(i, float(a), int(p), int(o), int(l), int(r)) for i, (a, p, o, l, r) in enumerate(columns)]
+        self.all = [Req(i, float(a), int(p), int(o), int(of), int(r)) for i, (a, p, o, of, r) in enumerate(columns)]
         self.slots: list[int] = []
         self.host: list[int] = []
         self.arriving = deque(self.all)
@@ -397,7 +397,10 @@ class Plain:
             seconds = self.seconds(step)
             was_idle = self.now > self.device_end
             idle = self.limits.idle_start_s if was_idle else 0.0
-            launch = self.launch(step) * (1.0 if self.warm and not was_idle else self.limits.idle_launch) + step.held_s
+            launch = self.launch(step) * (1.0 if self.warm and not was_idle else self.limits.idle_launch)
+            if launch and step.adapters:
+                tokens = sum(tokens for _, tokens, _, _ in step.work)
+                launch += step.held_s + self.cost.varied_launch(tokens, step.adapters)
             step.end_s = max(step.start_s + idle + seconds, self.now + launch)
             self.busy_s += seconds
             self.device_end = step.end_s
@@ -428,9 +431,7 @@ class Plain:
         if not any(before < req.goal for req, _, before, _ in step.work):
             return 0.0
         prompts = sum(before < req.goal for req, _, before, _ in step.work)
-        tokens = sum(tokens for _, tokens, _, _ in step.work)
-        more = self.cost.varied_launch(tokens, step.adapters) if step.adapters else 0.0
-        return more + self.cost.launch(tokens, len(step.work), prompts)
+        return self.cost.launch(sum(tokens for _, tokens, _, _ in step.work), len(step.work), prompts)
 
     def take_outputs(self, step: Step) -> None:
         self.now = max(self.now, step.end_s)

@@ -26,6 +26,7 @@ from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime
 
 if TYPE_CHECKING:  # a prediction compiles no table
+    from gnomon.cost.adapters import AdapterCost
     from gnomon.cost.prompts import Work
     from gnomon.cost.table import TableStepCost
 
@@ -186,6 +187,8 @@ class StepModel:
     graph: Graph
     machine: Machine
     host: HostModel
+    adapters: AdapterCost | None = None
+    """What LoRA adapters add to a step of the simulator, where there are some."""
     spread: float = 0.0
     """What all operators may be off by together, beyond their families' own errors (log)."""
 

@@ -29,6 +29,7 @@ every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
 """Up to so many tokens dense operators are priced at every number: experts are visited one by one there."""
 
+NOTHING: Work = (0.0, 0.0, 0.0)
 Columns = tuple[list[float], list[float], list[float]]
 """Seconds, clocked seconds and joules at several sizes."""
 Pieces = tuple[list[int], list[float], list[float], list[float]]
@@ -134,12 +135,23 @@ class TableStepCost:
         return self._dense[0][tokens]
 
     def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
+        return self._curve(sequences, slowdown, NOTHING)
+
+    def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
+        return self._curve(sequences, slowdown, self._adapted(sequences, variant))
+
+    def _adapted(self, tokens: int, adapters: int) -> Work:
+        assert self.model.adapters is not None
+        return self.model.adapters.work(int(self._padded[tokens]), adapters)
+
+    def _curve(self, sequences: int, slowdown: float, more: Work) -> Curve:
         work = self._works.get(sequences)
         if work is None:
             fixed = [part[sequences] + rows[sequences] for part, rows in zip(self._dense, self._logits, strict=True)]
             fixed_work = np.array(fixed) + self._decodes[:, sequences]
             work = self._works[sequences] = self._attention_of(sequences) + fixed_work[:, None]
-        seconds, clocked, joules = work[0], work[1] * self._clock_factor, work[2] * self._joule_factor
+        seconds, clocked, joules = (part + added for part, added in zip(work, more, strict=True))
+        clocked, joules = clocked * self._clock_factor, joules * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
         return Curve(self._times.knots, np.maximum(device, self.host.decode(sequences)), clocked, joules)
 
@@ -190,6 +202,15 @@ class TableStepCost:
             clocked += clocks[i] + (clocks[after] - clocks[i]) * share
             joules += powers[i] + (powers[after] - powers[i]) * share
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
+        seconds, clocked, joules = self.mixed_work(decodes, decode_context, chunks)
+        more = self._adapted(decodes + sum(new for new, _ in chunks), variant)
+        return seconds + more[0], clocked + more[1] * self._clock_factor, joules + more[2] * self._joule_factor
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        assert self.model.adapters is not None
+        return self.model.adapters.launch() if tokens > self._largest else 0.0
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         base = self._launches[tokens > self._largest]

@@ -49,6 +49,13 @@ class ServingLimits:
     """Until an adapter is copied from there into a slot; the step that needs it is launched later by so much."""
     adapter_read_s: float = 0.0
     """Until one that is not in the host's memory is there."""
+    drafts: int = 0
+    """Tokens that are drafted for each decode, and verified in its next step."""
+    draft_shares: tuple[float, ...] = ()
+    """Of the steps with drafts, those in which the first, the first two, … are accepted: falling."""
+    draft_seed: int = 0
+    draft_slots: int = 0
+    """Tokens that a sequence has room for beyond those that it runs, where a model writes the drafts."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None

@@ -10,7 +10,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
-from gnomon.engines.vllm import ENGINE, degrees, limits, platforms
+from gnomon.engines.vllm import ENGINE, degrees, limits, lora, platforms
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.formats import check_formats
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # one step compiles no table, and starts no server
     from gnomon.engines.operations import Operations
 
 VERSIONS = ENGINE.versions
+COSTED = ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "enable_lora", "max_lora_rank")
+"""Settings that a step's cost depends on, beside the sizes that are captured."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,14 @@ class Vllm:
         degrees.check(deployment)
         check_formats(deployment)
         _check_blocks(deployment)
+        lora.check(deployment)
 
     def check_memory(self, deployment: Deployment) -> None:
         degrees.check(deployment)
         check_formats(deployment)
         check_cuts(deployment.model, deployment.strategy)
         _check_blocks(deployment)
+        lora.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)
@@ -118,6 +122,7 @@ class Vllm:
     def limits(self, deployment: Deployment) -> ServingLimits:
         from gnomon.sim.serving.caches.counted import CountedBlocks  # one step simulates nothing
         from gnomon.sim.serving.caches.hashed import HashedBlocks
+        from gnomon.sim.serving.policies.ordered import OrderedPolicy
 
         use, settings = memory(deployment), deployment.settings
         longest = int(settings["max_model_len"])
@@ -130,7 +135,11 @@ class Vllm:
                 f"{format_bytes(use.usable_bytes)} usable)",
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
+        by_priority = settings["scheduling_policy"] == "priority"
         return ServingLimits(
+            by_priority=by_priority,
+            policy=OrderedPolicy if by_priority or settings["enable_lora"] else None,
+            **lora.limits(deployment),
             kv_blocks=use.tokens_held(longest) // use.block_tokens,
             block_tokens=use.block_tokens,
             max_sequences=settings["max_num_seqs"],
@@ -148,7 +157,8 @@ class Vllm:
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
         machine = Machine(deployment.pool, deployment.profile)
-        return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+        host = self.host(deployment, layers)
+        return StepModel(graph=graph, machine=machine, host=host, adapters=lora.adapter_cost(deployment))
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
         degrees.check_simulated(deployment)
@@ -174,8 +184,7 @@ class Vllm:
 
     def cost_key(self, deployment: Deployment) -> Hashable:
         return tuple(captured_sizes(deployment.settings)), tuple(
-            deployment.settings[name]
-            for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", degrees.CONTEXT)
+            deployment.settings[name] for name in (*COSTED, degrees.CONTEXT)
         )
 
 

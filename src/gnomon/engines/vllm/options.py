@@ -19,6 +19,7 @@ from gnomon.spec import AttentionMixer, Chip, LatentAttention, Model, NotModelle
 LARGE_MEMORY_BYTES = 70 * 1024**3
 """From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
 LARGEST_DEFAULT_CAPTURE = 512
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -112,6 +113,31 @@ OPTIONS = (
         idle="these steps run in the same graph, or without one, and vLLM reserves no memory for those of this model",
     ),
     Option(
+        "scheduling_policy", str, "who is served first: by arrival, or by the priority of requests",
+        default="fcfs", choices=("fcfs", "priority"),
+        idle="it orders requests that wait, which only a simulated load has",
+    ),
+    Option(
+        "enable_lora", bool, "serve LoRA adapters beside the base model",
+        default=False,
+        idle="no request has an adapter here",
+    ),
+    Option(
+        "max_loras", int, "adapters of one step, and slots for them in the GPU's memory",
+        default=1, high=1024,
+        idle="there are no adapters without enable_lora",
+    ),
+    Option(
+        "max_lora_rank", int, "the largest rank of an adapter; all run at it",
+        default=16, high=512,
+        idle="there are no adapters without enable_lora",
+    ),
+    Option(
+        "max_cpu_loras", int, "adapters kept in the host's memory; as many as max_loras where not given",
+        high=2**20,
+        idle="it decides which adapters are read again, which only a simulated load with more of them has",
+    ),
+    Option(
         "front_end", str, "what takes requests in: vllm serve over http, or the engine called in_process",
         default=FRONT_ENDS[0], choices=FRONT_ENDS, flagged=False,
         idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
@@ -140,6 +166,10 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         settings["enable_prefix_caching"] = caches_prefixes(model)
     if settings["block_size"] is None:
         settings["block_size"] = block_tokens(model, pool.chip)
+    if not settings["enable_lora"]:
+        settings |= {name: BY_NAME[name].default for name in ("max_loras", "max_lora_rank", "max_cpu_loras")}
+    if settings["max_cpu_loras"] is None:
+        settings["max_cpu_loras"] = settings["max_loras"]
     _fill_batch(settings, pool.chip)
     _check(settings, model)
     _fill_capture(settings)
@@ -228,6 +258,7 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
             where="setting max_model_len",
             hint=f"Use at most {model.max_context}.",
         )
+    _check_adapters(settings)
     tokens, sequences = settings["max_num_batched_tokens"], settings["max_num_seqs"]
     if tokens < sequences:
         raise InputError(
@@ -240,6 +271,22 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
             "vLLM captures at least one size",
             where="setting max_cudagraph_capture_size",
             hint="Set enforce_eager=true to do without CUDA graphs.",
+        )
+
+
+def _check_adapters(settings: Mapping[str, Any]) -> None:
+    """As vLLM's `LoRAConfig` has it."""
+    if settings["max_lora_rank"] not in LORA_RANKS:
+        raise InputError(
+            f"vLLM takes no rank of {settings['max_lora_rank']}",
+            where="setting max_lora_rank",
+            hint=f"Use one of {', '.join(map(str, LORA_RANKS))}.",
+        )
+    if settings["max_cpu_loras"] < settings["max_loras"]:
+        raise InputError(
+            f"{settings['max_cpu_loras']} is less than max_loras {settings['max_loras']}, which vLLM refuses",
+            where="setting max_cpu_loras",
+            hint=f"Set it to at least {settings['max_loras']}.",
         )
 
 

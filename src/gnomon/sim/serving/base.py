@@ -145,6 +145,9 @@ class Policy(Protocol):
     def ordered(self) -> Iterator[int]:
         """The decodes in the order of the batch."""
 
+    def shares(self) -> Iterator[tuple[int, int]]:
+        """Those of the last decision, with their tokens."""
+
     def totals(self) -> StepTotals: ...
 
     def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:

@@ -272,6 +272,9 @@ class BatchState:
         """The decodes in the order of the batch."""
         return (request for request in self._stack if request in self.decoding)
 
+    def shares(self) -> Iterator[tuple[int, int]]:
+        return ((request, 1) for request in self.ordered())
+
     def _drop(self, request: int) -> int:
         """Take a decode out, and count what it decoded: after n steps from a goal of g tokens it attended to g + 1,
         g + 2 … g + n. Its cached tokens."""

@@ -147,7 +147,8 @@ class Station:
                     continue
                 if visible[queue.head] == horizon:
                     break
-                self._now = visible[queue.head]
+                # A step may be in flight for requests that have ended meanwhile: the loop waits for its outputs.
+                self._now, self._in_flight = max(visible[queue.head], self._end), False
                 continue
             if (self._in_flight or (now == self._end and not lookahead)) and (often := policy.horizon(queue, now)):
                 self._decode(ONCE if self.feeds_back and self._fresh_last else often)
@@ -258,8 +259,7 @@ class Station:
             sequences = decodes + len(chunks)
             launch = cost.launch(tokens, sequences, len(chunks))
             if variant:
-                launch += cost.varied_launch(tokens, variant)
-            launched += policy.held_s
+                launched += policy.held_s + cost.varied_launch(tokens, variant)
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
                 self._peak_tokens = tokens
@@ -361,7 +361,7 @@ class Station:
 
     def _note(self, start: float, end: float, decision: Decision) -> None:
         assert self._record is not None
-        tokens = [(request, 1) for request in self._policy.ordered()] if decision.decodes else []
+        tokens = list(self._policy.shares()) if decision.decodes else []
         tokens += [(request, new) for request, (new, _) in zip(decision.prompts, decision.chunks, strict=True)]
         self._record.add(
             StepRecord(

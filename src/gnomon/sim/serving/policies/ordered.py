@@ -59,7 +59,7 @@ class OrderedPolicy(ChunkedPolicy):
         return other
 
     @property
-    def variant(self) -> int:
+    def variant(self) -> int:  # type: ignore[override]
         """Adapters of the decodes."""
         if self._slots is None:
             return 0
