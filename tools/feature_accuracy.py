@@ -28,6 +28,7 @@ from gnomon.spec.workload import Prefixes, Requests
 STAGES = ("queued_us", "scheduled_us", "made_us", "first_us")
 APART_S = 30.0
 """Between a load and one that goes on with its cache."""
+PIECES = ("pieces", "output_tokens")
 SAME = ("max_model_len", "enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "kv_offloading_size")
 """Arguments of the engine that are settings of the same name."""
 
@@ -113,11 +114,19 @@ def _drafts(arguments: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, 
     drafts = arguments.get("speculative_config")
     if not drafts:
         return {}
-    made = max(int(np.sum(load["steps"]["drafts"])), 1)
+    each = {name: np.broadcast_to(np.array(load["each"][name]), load["requests"]) for name in PIECES}
+    some = each["pieces"] < each["output_tokens"]  # a piece has several tokens where drafts were accepted
+    groups = []
+    if some.any():
+        made = max(int((each["pieces"][some] - 1).sum()), 1)
+        shares = ":".join(f"{min(at / made, 1):.4f}" for at in load["accepted_at"])
+        groups.append(f"{shares}@{some.mean():.4f}")
+    if not some.all():
+        groups.append(f"0@{1 - some.mean():.4f}")
     return {
         "speculative_method": drafts["method"],
         "num_speculative_tokens": drafts["num_speculative_tokens"],
-        "draft_acceptance": ":".join(f"{at / made:.4f}" for at in load["accepted_at"]),
+        "draft_acceptance": "/".join(groups),
     }
 
 

@@ -1,5 +1,5 @@
-"""Fits what LoRA adapters cost under vLLM: `python -m tools.feature_overheads FOLDER` prints the figures of
-`src/gnomon/engines/vllm/features.yaml`.
+"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FOLDER` prints the
+figures of `src/gnomon/engines/vllm/features.yaml`.
 
 FOLDER has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
 on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters. The
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost.adapters import AdapterCost
+from gnomon.cost.drafting import DraftCost
 from gnomon.engines.vllm.lora import adapter_bytes, adapter_cost
 from gnomon.load import model, parse_pool
 from gnomon.load.deployments import deploy
@@ -111,10 +112,42 @@ def host_figures(base: Data, few: Data, many: Data, groups: int, size: float) ->
     }
 
 
+def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
+    """Of n-gram lookup, on static batches: what steps take beyond the tokens that they verify where all drafts were
+    found and accepted, and beyond one token of each sequence where none was found."""
+    drafts = data["arguments"]["speculative_config"]
+    given = {"max_model_len": 16384, "speculative_method": "ngram_gpu"}
+    given |= {"num_speculative_tokens": drafts["num_speculative_tokens"]}
+    engine, deployment = deploy(model(data["model"]), parse_pool("H200"), dtype="bf16", settings=given)
+    free = replace(engine.step_model(deployment), drafting=DraftCost(drafts=drafts["num_speculative_tokens"]))
+    cost = free.table(max_context=4096, max_tokens=8192, max_sequences=256)
+    rows: list[tuple[int, bool, float, float]] = []
+    for load in loads(data, "static"):
+        count, steps = load["requests"], {name: np.array(column) for name, column in load["steps"].items()}
+        found = bool(load["accepted_at"][0])
+        alone = (steps["outputs"] == count) & (steps["prompts"] == 0)
+        alone &= steps["accepted"] == (steps["drafted"] if found else 0)
+        if alone.sum() < 5:
+            continue
+        curve = cost.decode_curve(count) if found else cost.varied_curve(count, 1.0, count)
+        ours = float(np.interp(1024 + 64, curve.context, curve.seconds))
+        rows.append((count, found, float(np.median(steps["core_us"][alone])) * 1e-6, ours))
+    ones = np.array([[1.0, count, float(not found)] for count, found, _, _ in rows])
+    seconds, ours_s = (np.array([row[at] for row in rows]) for at in (2, 3))
+    fit = np.linalg.lstsq(ones / seconds[:, None], (seconds - ours_s) / seconds, rcond=None)[0]
+    for (count, found, measured, _), error in zip(rows, (ones @ fit + ours_s) / seconds - 1, strict=True):
+        print(
+            f"# {count} sequences, drafts {'accepted' if found else 'missing'}: {measured * 1e3:.2f} ms, {error:+.1%}"
+        )
+    yield from zip(("base_us", "sequence_us", "ragged_us"), (1e6 * fit).tolist(), strict=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the measurements are")
-    folder = parser.parse_args().folder
+    parser.add_argument("folder", type=Path, help="where the measurements of the first batch are")
+    parser.add_argument("--drafts", type=Path, help="ngram.json.gz of the second")
+    asked = parser.parse_args()
+    folder = asked.folder
     base, few, many = (
         json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes())) for name in ("base", "lora-4", "lora-8")
     )
@@ -133,6 +166,9 @@ def main() -> None:
     figures |= host_figures(base, few, many, groups, size)
     for name, value in figures.items():
         print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
+    if asked.drafts:
+        for name, value in draft_figures(json.loads(gzip.decompress(asked.drafts.read_bytes()))):
+            print(f"    {name}: {value:.4g}")
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def test_same_decisions_with_drafts(model: Path, seed: int) -> None:
         cache=HashedBlocks if seed % 3 else CountedBlocks,
         policy=SpeculativePolicy,
         drafts=drafts,
-        draft_shares=tuple(shares.tolist()),
+        draft_shares=((0.7, tuple(shares.tolist())), (0.3, (0.1,) * drafts)),
         draft_seed=seed,
     )
     compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)

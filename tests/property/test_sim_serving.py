@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sim.costs import Adapted, Cliffs, Dyadic, Metered, Smooth, Unmetered
 from tests.sim.plain import Plain
+from tests.sim.plain_drafts import PlainDrafts
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
@@ -18,6 +19,7 @@ from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.sim.serving.policies.speculative import SpeculativePolicy, accepted
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -29,7 +31,7 @@ METERED = (Metered(Cliffs(), LIMITED), Metered(Smooth(), LIMITED, host_s=0.0075)
 
 
 def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun:
-    plain = Plain(load, cost, limits).run()
+    plain = (PlainDrafts if limits.drafts else Plain)(load, cost, limits).run()
     recorder = Recorder()
     jumped = simulate(load, cost, limits)
     for run in (jumped, simulate(load, cost, limits, record=recorder)):
@@ -137,6 +139,38 @@ def ordered_cases(draw: st.DrawFn) -> Case:
 @given(ordered_cases())
 def test_order_and_adapters_equal_walking(case: Case) -> None:
     compare(*case)
+
+
+@st.composite
+def drafting_cases(draw: st.DrawFn) -> Case:
+    """The same with drafts, of which each request draws how many are accepted."""
+    load, cost, limits = draw(st.one_of(sharing_cases(), cases(cache=HashedBlocks), cases()))
+    drafts = draw(st.integers(1, 5))
+    groups = tuple(
+        (0.5, tuple(sorted(draw(st.lists(st.floats(0, 1), min_size=drafts, max_size=drafts)), reverse=True)))
+        for _ in range(2)
+    )
+    limits = replace(
+        limits,
+        policy=SpeculativePolicy,
+        kv_blocks=limits.kv_blocks + -(-(3 * drafts + 3) // limits.block_tokens),  # drafts beyond a sequence's end
+        drafts=drafts,
+        draft_shares=groups,
+        draft_seed=draw(st.integers(0, 1000)),
+    )
+    return load, cost, limits
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drafting_cases())
+def test_drafts_equal_walking(case: Case) -> None:
+    compare(*case)
+
+
+def test_as_many_drafts_are_accepted_as_said() -> None:
+    shares = (0.9, 0.7, 0.2)
+    found = np.array([accepted([(1.0, shares)], 3, request, step) for request in range(200) for step in range(1, 101)])
+    np.testing.assert_allclose([(found > at).mean() for at in range(3)], shares, atol=0.01)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

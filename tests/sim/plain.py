@@ -106,6 +106,10 @@ class Req:
     made: int = 0
     in_flight: int = 0
     """Tokens that scheduled steps will make and that have not come back."""
+    drafts: int = 0
+    """That its next step may verify."""
+    verified: int = 0
+    """Steps with drafts so far."""
     goal: int = 0
     """Tokens to compute before this stay in the batch makes its first token."""
     blocks: list[Block] = field(default_factory=list)
@@ -133,6 +137,8 @@ class Step:
     adapters: int = 0
     held_s: float = 0.0
     """What it waits for on the host."""
+    drafts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of each request by index: drafts, and how many are accepted."""
 
 
 class PlainClock:

@@ -51,9 +51,12 @@ class ServingLimits:
     """Until one that is not in the host's memory is there."""
     drafts: int = 0
     """Tokens that are drafted for each decode, and verified in its next step."""
-    draft_shares: tuple[float, ...] = ()
-    """Of the steps with drafts, those in which the first, the first two, … are accepted: falling."""
+    draft_shares: tuple[tuple[float, tuple[float, ...]], ...] = ()
+    """Groups of requests: which share of them are in it, and of its steps with drafts, those in which the first, the
+    first two, … are accepted: falling."""
     draft_seed: int = 0
+    draft_ragged: bool = False
+    """Whether a sequence whose drafts are all rejected had none: a step with such a one costs more."""
     draft_slots: int = 0
     """Tokens that a sequence has room for beyond those that it runs, where a model writes the drafts."""
     policy: Callable[..., Any] | None = None

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.vllm.drafts import METHODS
+from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.errors import InputError, unknown_name
@@ -138,6 +140,26 @@ OPTIONS = (
         idle="it decides which adapters are read again, which only a simulated load with more of them has",
     ),
     Option(
+        "speculative_method", str, "what writes drafts that decodes verify",
+        default="none", choices=METHODS, written="--speculative-config.method",
+        idle="drafts are verified in decode steps of a simulated load",
+    ),
+    Option(
+        "num_speculative_tokens", int, "drafts of each sequence in a step",
+        default=0, low=0, high=64, written="--speculative-config.num_speculative_tokens",
+        idle="there are no drafts without speculative_method",
+    ),
+    Option(
+        "draft_acceptance", str, "share of drafts accepted, 0.8 or one a position 0.9:0.8:0.75",
+        default="", flagged=False,
+        idle="there are no drafts without speculative_method",
+    ),
+    Option(
+        "draft_parameters", float, "parameters of the draft model",
+        default=0.0, low=0, high=1e13, flagged=False,
+        idle="there is no draft model without speculative_method=draft_model",
+    ),
+    Option(
         "front_end", str, "what takes requests in: vllm serve over http, or the engine called in_process",
         default=FRONT_ENDS[0], choices=FRONT_ENDS, flagged=False,
         idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
@@ -170,6 +192,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         settings |= {name: BY_NAME[name].default for name in ("max_loras", "max_lora_rank", "max_cpu_loras")}
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
+    fill_drafts(settings, named)
     _fill_batch(settings, pool.chip)
     _check(settings, model)
     _fill_capture(settings)
@@ -178,7 +201,9 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
 
 def listed() -> tuple[str, ...]:
     """The settings as help names them; what vLLM has no flag for, with its values."""
-    return tuple(one.name if one.flagged else f"{one.name} ({' or '.join(one.choices)})" for one in OPTIONS)
+    return tuple(
+        one.name if one.flagged or not one.choices else f"{one.name} ({' or '.join(one.choices)})" for one in OPTIONS
+    )
 
 
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
@@ -301,7 +326,7 @@ def _named(name: str) -> str:
 
 def _parsed(option: Option, value: Any) -> int | float | bool | str:
     if option.kind is str:
-        if str(value) not in option.choices:
+        if option.choices and str(value) not in option.choices:
             raise _bad(option, value, f"one of {', '.join(option.choices)}")
         return str(value)
     if option.kind is bool:

@@ -1,11 +1,12 @@
 """Chunked mixed batches whose decodes verify drafts: vLLM V1's scheduler with speculative decoding (checked against
 0.24.0).
 
-Every decode runs the token it made last and `drafts` more, and makes as many tokens as were accepted, and one. Sequences
-so advance unequally, and each is walked in every step. How many drafts are accepted is drawn for each sequence and
-step, in order, from a stream of its own: the same requests, seed and shares give the same figures to the bit, and what
-a request draws does not depend on others. With lookahead a step is scheduled before the one in flight has said what
-it accepted: as if all of it were, so that a request whose last token is in flight may run once more for nothing.
+Every decode runs the token it made last and `drafts` more, and makes as many tokens as were accepted, and one.
+Sequences so advance unequally, and each is walked in every step. How many drafts are accepted is drawn for each
+sequence and step, in order, from a stream of its own: the same requests, seed and shares give the same figures to the
+bit, and what a request draws does not depend on others. With lookahead a step is scheduled before the one in flight
+has said what it accepted: as if all of it were, so that a request whose last token is in flight may run once more for
+nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +24,27 @@ from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 MASK = (1 << 64) - 1
+Groups = Sequence[tuple[float, Sequence[float]]]
 
 
-def accepted(shares: Sequence[float], seed: int, request: int, step: int) -> int:
-    """Drafts that are accepted in a sequence's so manieth step with drafts: the first i of them in `shares[i - 1]` of
-    all steps. One number between 0 and 1 decides (a hash, SplitMix64's)."""
+def uniform(seed: int, request: int, step: int) -> float:
+    """A number from 0 to 1 for a step of a request (a hash, SplitMix64's)."""
     bits = (seed * 0x9E3779B97F4A7C15 + request * 0xBF58476D1CE4E5B9 + step * 0x94D049BB133111EB + 0x1234567) & MASK
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK
-    drawn = ((bits ^ (bits >> 31)) >> 11) / (1 << 53)
+    return ((bits ^ (bits >> 31)) >> 11) / (1 << 53)
+
+
+def accepted(groups: Groups, seed: int, request: int, step: int) -> int:
+    """Drafts that are accepted in a sequence's so manieth step with drafts (from 1 on): of its group's `shares`, the
+    first i in `shares[i - 1]` of all steps. One number decides, and one for each request which group it is in."""
+    at, left = 0, uniform(seed, request, 0) if len(groups) > 1 else 0.0
+    while at < len(groups) - 1 and left >= groups[at][0]:
+        left -= groups[at][0]
+        at += 1
+    drawn = uniform(seed, request, step)
     count = 0
-    for share in shares:
+    for share in groups[at][1]:
         if drawn >= share:
             break
         count += 1
@@ -41,7 +52,7 @@ def accepted(shares: Sequence[float], seed: int, request: int, step: int) -> int
 
 
 @dataclass(slots=True)
-class Sequence_:
+class Running:
     """A request in the batch or that waits, as the scheduler sees it."""
 
     known: int
@@ -78,17 +89,20 @@ class Outcome:
 class SpeculativePolicy:
     """See `gnomon.sim.serving.base.Policy`."""
 
-    variant, held_s = 0, 0.0
+    held_s = 0.0
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
         self._prompt: list[int] = requests.input_tokens.tolist()
         self._output: list[int] = requests.output_tokens.tolist()
         self._limits, self.cache = limits, cache
         self._lookahead = bool(limits.lookahead)
-        self._of: dict[int, Sequence_] = {}
+        self._of: dict[int, Running] = {}
         self._batch: list[int] = []
         self._runs: dict[int, tuple[int, int]] = {}
         """Of the last decision: tokens of each request, and drafts among them."""
+        self._kept: dict[int, int] = {}
+        """Drafts that are accepted of each."""
+        self.variant = 0
         self._outcomes: deque[list[Outcome]] = deque()
         """Of steps whose outputs the scheduler has not seen."""
         self._least_free = limits.kv_blocks
@@ -209,7 +223,7 @@ class SpeculativePolicy:
             budget -= new
         return budget
 
-    def _room(self, one: Sequence_, new: int, request: int, preempted: list[int]) -> bool:
+    def _room(self, one: Running, new: int, request: int, preempted: list[int]) -> bool:
         """Blocks for so many more tokens of a request; who is in their way is preempted. False where it is itself."""
         block, tokens = self._limits.block_tokens, one.computed + new + self._limits.draft_slots
         need = -(-tokens // block) - -(-one.held // block)
@@ -230,7 +244,7 @@ class SpeculativePolicy:
             self.cache.extend(request, min(one.computed + new, one.goal))
         return True
 
-    def _run(self, request: int, one: Sequence_, new: int) -> None:
+    def _run(self, request: int, one: Running, new: int) -> None:
         drafts = 0
         if one.drafts:
             drafts = min(max(new + one.computed - one.known - one.pending, 0), one.drafts)
@@ -275,7 +289,7 @@ class SpeculativePolicy:
 
     def _enter(self, request: int, budget: int) -> int:
         """Give a waiting request a place and blocks; its tokens of this step, none where there is no room."""
-        one = self._of.get(request) or Sequence_(known=self._prompt[request])
+        one = self._of.get(request) or Running(known=self._prompt[request])
         goal, loaded = one.known, request in self.loaded
         found = self.cache.enter(request, goal, goal if loaded else budget)
         if found == NO_ROOM:
@@ -294,7 +308,7 @@ class SpeculativePolicy:
         self._run(request, one, new)
         return new
 
-    def _slots(self, one: Sequence_) -> None:
+    def _slots(self, one: Running) -> None:
         """Room for drafts behind a prompt, where a model writes them and there is some."""
         block, tokens = self._limits.block_tokens, one.held + self._limits.draft_slots
         need = -(-tokens // block) - -(-one.held // block)
@@ -316,7 +330,20 @@ class SpeculativePolicy:
             else:
                 decodes += 1
                 context += before
-        return Decision(decodes, context, chunks, prompts, preempted, tokens)
+        self._accept()
+        self.variant = list(self._kept.values()).count(0) if self._limits.draft_ragged else 0
+        return Decision(decodes, context, chunks, prompts, preempted, tokens, self.variant)
+
+    def _accept(self) -> None:
+        """How many drafts of the decision will be accepted; of a request that ends with the step in flight it does not
+        matter."""
+        limits, self._kept = self._limits, {}
+        for request, (_, drafts) in self._runs.items():
+            one = self._of[request]
+            if drafts and one.made < self._output[request]:
+                one.steps += 1
+                found = accepted(limits.draft_shares, limits.draft_seed, request, one.steps)
+                self._kept[request] = min(found, drafts)
 
     def apply(self, decision: Decision) -> tuple[list[int], dict[int, int], int]:
         if self.cache.free < self._least_free:
@@ -329,7 +356,7 @@ class SpeculativePolicy:
             left = self._output[request] - one.made
             if one.computed < one.goal or not left:
                 continue
-            kept = self._accepted(request, one, drafts)
+            kept = self._kept.get(request, 0)
             made = min(kept + 1, left)
             if not one.made:
                 firsts.append(request)
@@ -340,13 +367,6 @@ class SpeculativePolicy:
         self._outcomes.append(outcomes)
         self._count(decision)
         return firsts, ended, len(outcomes)
-
-    def _accepted(self, request: int, one: Sequence_, drafts: int) -> int:
-        if not drafts:
-            return 0
-        one.steps += 1
-        limits = self._limits
-        return min(accepted(limits.draft_shares, limits.draft_seed, request, one.steps), drafts)
 
     def _count(self, decision: Decision) -> None:
         new = sum(tokens for tokens, _ in decision.chunks)
@@ -361,5 +381,3 @@ class SpeculativePolicy:
             self.cache.leave(request, one.held, max(tokens, one.hashed))
             self._batch.remove(request)
         self.leaving = {}
-
-
