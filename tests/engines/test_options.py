@@ -44,6 +44,15 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "enforce_eager": False,
         "enable_prefix_caching": True,
         "max_cudagraph_capture_size": 512,
+        "scheduling_policy": "fcfs",
+        "enable_lora": False,
+        "max_loras": 1,
+        "max_lora_rank": 16,
+        "max_cpu_loras": 1,
+        "speculative_method": "none",
+        "num_speculative_tokens": 0,
+        "draft_acceptance": "",
+        "draft_parameters": 0.0,
         "front_end": "http",
     }
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sim.costs import Cliffs, Dyadic, Smooth
+from tests.sim.costs import Adapted, Cliffs, Dyadic, Smooth
 
 from gnomon.sim.serving import Recorder, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.sim.serving.policies.speculative import SpeculativePolicy
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -147,3 +149,72 @@ def test_same_decisions_with_prefix_caching(model: Path, seed: int) -> None:
         cache=HashedBlocks,
     )
     compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_same_decisions_with_priorities_and_adapters(model: Path, seed: int) -> None:
+    """Who comes in first, who is preempted, whose adapter finds no slot, and what is shared within an adapter."""
+    rng = np.random.default_rng(900 + seed)
+    prompt, output = int(rng.choice([20, 100, 300])), int(rng.choice([2, 20, 80]))
+    make = sharing if seed % 4 == 3 else requests
+    load = make(seed, int(rng.integers(10, 90)), float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
+    load = replace(load, adapter=rng.integers(-1, 6, len(load)), priority=rng.integers(0, 3, len(load)))
+    block = int(rng.choice([8, 16, 32]))
+    least = int(np.max(-(-(load.input_tokens + load.output_tokens - 1) // block)))
+    places = int(rng.choice([3, 10, 40]))
+    by_priority, slots = ((True, 0), (False, 2), (True, 2), (False, 1))[seed % 4 if seed % 8 < 4 else (seed + 1) % 4]
+    limits = ServingLimits(
+        kv_blocks=least + int(rng.choice([0, 3, 20, 100, 1000])),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=places + int(rng.choice([0, 20, 150, 1000])),
+        max_context=8192,
+        lookahead=seed // 4 % 2,
+        cache=HashedBlocks if seed % 3 else CountedBlocks,
+        policy=OrderedPolicy,
+        by_priority=by_priority,
+        adapter_slots=slots,
+        host_adapters=slots,
+    )
+    compare(model, load, Unvaried((Cliffs(), Dyadic(), Smooth())[seed % 3]), limits)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_same_decisions_with_drafts(model: Path, seed: int) -> None:
+    """Decodes verify drafts, of which as many are accepted as one table says for both."""
+    rng = np.random.default_rng(1300 + seed)
+    prompt, output = int(rng.choice([20, 100, 300])), int(rng.choice([2, 20, 80]))
+    make = sharing if seed % 4 == 3 else requests
+    load = make(seed, int(rng.integers(10, 90)), float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
+    block, drafts = int(rng.choice([8, 16, 32])), int(rng.integers(1, 6))
+    # A sequence may run its drafts beyond its end.
+    least = int(np.max(-(-(load.input_tokens + load.output_tokens + 3 * drafts + 2) // block)))
+    places = int(rng.choice([3, 10, 40]))
+    shares = np.sort(rng.random(drafts))[::-1]
+    limits = ServingLimits(
+        kv_blocks=least + int(rng.choice([0, 3, 20, 100, 1000])),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=places + int(rng.choice([0, 20, 150, 1000])),
+        max_context=8192,
+        lookahead=seed % 2,
+        cache=HashedBlocks if seed % 3 else CountedBlocks,
+        policy=SpeculativePolicy,
+        drafts=drafts,
+        draft_shares=((0.7, tuple(shares.tolist())), (0.3, (0.1,) * drafts)),
+        draft_seed=seed,
+    )
+    compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)
+
+
+class Unvaried(Adapted):
+    """A cost that adapters do not change: the oracle's device does not know them."""
+
+    def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Any:
+        return self.decode_curve(sequences)
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Any, variant: int) -> tuple[float, float, float]:
+        return self.mixed(decodes, decode_context, chunks), 0.0, 0.0
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        return 0.0

@@ -26,11 +26,14 @@ from tests.sim.plain import interpolate  # noqa: E402
 from vllm.config import (  # noqa: E402
     CacheConfig,
     DeviceConfig,
+    LoRAConfig,
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
+    SpeculativeConfig,
     VllmConfig,
 )
+from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.utils.hashing import sha256  # noqa: E402
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
@@ -39,13 +42,14 @@ from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType  # noqa: E402
 from vllm.v1.engine import core as engine_core  # noqa: E402
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec  # noqa: E402
-from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput  # noqa: E402
 from vllm.v1.request import Request  # noqa: E402
 from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 
 from gnomon.cost.step import StepCost  # noqa: E402
 from gnomon.sim.serving import StepRecord  # noqa: E402
 from gnomon.sim.serving.caches.hashed import HashedBlocks  # noqa: E402
+from gnomon.sim.serving.policies.speculative import accepted  # noqa: E402
 from gnomon.spec.serving import ServingLimits  # noqa: E402
 from gnomon.spec.workload import Requests  # noqa: E402
 
@@ -86,9 +90,12 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             is_encoder_decoder=False,
             enable_chunked_prefill=True,
             async_scheduling=lookahead,
+            policy="priority" if limits.by_priority else "fcfs",
         ),
+        lora_config=LoRAConfig(max_loras=limits.adapter_slots) if limits.adapter_slots else None,
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig("cpu"),
+        speculative_config=_drafts(limits),
     )
     # One block of the pool is vLLM's null block. The CPU platform may have changed the block and the budget.
     config.cache_config.num_gpu_blocks = limits.kv_blocks + 1
@@ -109,7 +116,15 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
     )
 
 
-def make_request(index: int, prompt: list[int], output: int, block: int) -> Request:
+def _drafts(limits: ServingLimits) -> SpeculativeConfig | None:
+    if not limits.drafts:
+        return None
+    method = "ngram_gpu" if limits.lookahead else "ngram"
+    more = {"prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    return SpeculativeConfig(method=method, num_speculative_tokens=limits.drafts, **more)
+
+
+def make_request(index: int, prompt: list[int], output: int, block: int, adapter: int, priority: int) -> Request:
     sampling = SamplingParams(max_tokens=output, min_tokens=output, ignore_eos=True, temperature=0.0)
     return Request(
         request_id=str(index),
@@ -117,6 +132,8 @@ def make_request(index: int, prompt: list[int], output: int, block: int) -> Requ
         sampling_params=sampling,
         pooling_params=None,
         arrival_time=float(index),
+        lora_request=LoRARequest(f"a{adapter}", adapter + 1, "nowhere") if adapter >= 0 else None,
+        priority=priority,
         block_hasher=get_request_block_hasher(block, sha256),
     )
 
@@ -164,6 +181,8 @@ class Batch:
         self.chunks: list[tuple[int, int]] = []
         self.contexts: list[int] = []
         self.scheduled_s = self.start_s = self.end_s = clock.now
+        self.drafts = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
+        self.kept: dict[str, int] = {}
         for name, tokens in self.tokens.items():
             request = scheduler.requests[name]
             cached = request.num_computed_tokens - tokens
@@ -191,13 +210,15 @@ class Batch:
         return ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[self.next_token(name)] if name in self.makes else [] for name in names],
+            sampled_token_ids=[self.next_tokens(name) if name in self.makes else [] for name in names],
         )
 
-    def next_token(self, name: str) -> int:
-        """The token that a sequence has next; one that has gone since does not matter."""
+    def next_tokens(self, name: str) -> list[int]:
+        """The tokens that a sequence has next; one that has gone since does not matter, nor what is beyond its end."""
         known = self.requests[name].num_tokens if name in self.requests else 0
-        return int(self.sequences[int(name)][known])
+        tokens = self.sequences[int(name)]
+        found = tokens[known : known + 1 + self.kept.get(name, 0)]
+        return found + tokens[:1] * (1 + self.kept.get(name, 0) - len(found))
 
     def record(self) -> StepRecord:
         return StepRecord(
@@ -215,8 +236,9 @@ class Batch:
 class Device:
     """Stands in for the executor: runs batches one after the other."""
 
-    def __init__(self, scheduler: Scheduler, cost: StepCost, idle_start_s: float, clock: Clock) -> None:
-        self.scheduler, self.cost, self.idle_start_s, self.clock = scheduler, cost, idle_start_s, clock
+    def __init__(self, scheduler: Scheduler, cost: StepCost, limits: ServingLimits, clock: Clock) -> None:
+        self.scheduler, self.cost, self.limits, self.clock = scheduler, cost, limits, clock
+        self.verified: dict[str, int] = {}
         self.end_s = -np.inf
         self.goals: dict[str, int] = {}
         self.sequences: list[list[int]] = []
@@ -224,9 +246,13 @@ class Device:
 
     def execute_model(self, output: Any, non_block: bool) -> Batch:
         batch = self.last = Batch(output, self.scheduler, self.goals, self.clock, self.sequences)
+        for name, drafts in batch.drafts.items():
+            self.verified[name] = self.verified.get(name, 0) + 1
+            kept = accepted(self.limits.draft_shares, self.limits.draft_seed, int(name), self.verified[name])
+            batch.kept[name] = min(kept, drafts)
         if batch.tokens:
             batch.start_s = max(self.clock.now, self.end_s)
-            idle = self.idle_start_s if self.clock.now > self.end_s else 0.0
+            idle = self.limits.idle_start_s if self.clock.now > self.end_s else 0.0
             launched = self.clock.now + batch.launch(self.cost)
             batch.end_s = self.end_s = max(batch.start_s + idle + batch.seconds(self.cost), launched)
             self.clock.now = launched
@@ -237,16 +263,26 @@ class Device:
     def sample_tokens(self, grammar: Any, non_block: bool) -> Batch:
         return self.last
 
+    def take_draft_token_ids(self) -> DraftTokenIds:
+        names = list(self.last.tokens)
+        return DraftTokenIds(names, [[7] * self.limits.drafts for _ in names])
+
 
 class Arrivals:
     """Stands in for the input queue: waiting on it moves the clock to the next arrival."""
 
-    def __init__(self, requests: Requests, ingress_s: float, clock: Clock, block: int) -> None:
+    def __init__(self, requests: Requests, limits: ServingLimits, clock: Clock) -> None:
         self.clock = clock
-        visible = (requests.arrival_s + ingress_s).tolist()
+        visible = (requests.arrival_s + limits.ingress_s).tolist()
+        none, block = [-1] * len(requests), limits.block_tokens
+        adapters = none if requests.adapter is None or not limits.adapter_slots else requests.adapter.tolist()
+        priorities = none if requests.priority is None else requests.priority.tolist()
         self.tokens = [tokens_of(requests, index) for index in range(len(requests))]
         lengths = zip(self.tokens, requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
-        made = (make_request(i, all_[:inputs], outputs, block) for i, (all_, inputs, outputs) in enumerate(lengths))
+        made = (
+            make_request(i, all_[:inputs], outputs, block, adapters[i], priorities[i])
+            for i, (all_, inputs, outputs) in enumerate(lengths)
+        )
         self.coming = deque(zip(visible, made, strict=True))
 
     def empty(self) -> bool:
@@ -287,8 +323,8 @@ class Engine(engine_core.EngineCoreProc):
         self.clock = Clock()
         self.scheduler = make_scheduler(model, limits)
         self.vllm_config = self.scheduler.vllm_config
-        self.model_executor = self.device = Device(self.scheduler, cost, limits.idle_start_s, self.clock)
-        self.input_queue = self.arrivals = Arrivals(requests, limits.ingress_s, self.clock, limits.block_tokens)
+        self.model_executor = self.device = Device(self.scheduler, cost, limits, self.clock)
+        self.input_queue = self.arrivals = Arrivals(requests, limits, self.clock)
         self.device.sequences = self.arrivals.tokens
         self.output_queue = self.client = Client(len(requests), limits.egress_s, self.clock)
         self.aborts_queue: Queue[Any] = Queue()
@@ -296,7 +332,7 @@ class Engine(engine_core.EngineCoreProc):
         self.batch_queue = deque(maxlen=2) if limits.lookahead else None
         self.step_fn = self.step_with_batch_queue if limits.lookahead else self.step
         self.async_scheduling = bool(limits.lookahead)
-        self.is_ec_consumer, self.is_pooling_model, self.check_for_draft_tokens = True, False, False
+        self.is_ec_consumer, self.is_pooling_model, self.check_for_draft_tokens = True, False, limits.drafts > 0
         self.engines_running, self.process_input_queue_block = False, True
         self._idle_state_callbacks: list[Any] = []
 

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sim.costs import Cliffs, Dyadic, Metered, Smooth
+from tests.sim.costs import Adapted, Cliffs, Dyadic, Metered, Smooth, Unmetered
 from tests.sim.plain import Plain
+from tests.sim.plain_drafts import PlainDrafts
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.sim.serving.policies.speculative import SpeculativePolicy, accepted
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -28,7 +31,7 @@ METERED = (Metered(Cliffs(), LIMITED), Metered(Smooth(), LIMITED, host_s=0.0075)
 
 
 def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun:
-    plain = Plain(load, cost, limits).run()
+    plain = (PlainDrafts if limits.drafts else Plain)(load, cost, limits).run()
     recorder = Recorder()
     jumped = simulate(load, cost, limits)
     for run in (jumped, simulate(load, cost, limits, record=recorder)):
@@ -110,6 +113,64 @@ def _inside(node: int, parent: list[int], end: list[int], tokens: int) -> int:
 @given(st.one_of(sharing_cases(), cases(cache=HashedBlocks)))
 def test_sharing_equals_walking_block_by_block(case: Case) -> None:
     compare(*case)
+
+
+@st.composite
+def ordered_cases(draw: st.DrawFn) -> Case:
+    """The same with priorities, with adapters, or with both, over either cache."""
+    load, cost, limits = draw(st.one_of(sharing_cases(), cases(cache=HashedBlocks), cases()))
+    by_priority, slots = draw(st.sampled_from([(True, 0), (False, 1), (False, 3), (True, 2)]))
+    numbers = st.lists(st.integers(0, 5), min_size=len(load), max_size=len(load))
+    limits = replace(
+        limits,
+        policy=OrderedPolicy,
+        by_priority=by_priority,
+        adapter_slots=slots,
+        host_adapters=slots + 1 if slots else 0,
+        adapter_copy_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
+        adapter_read_s=draw(st.sampled_from([0.0, 0.1])),
+    )
+    cost = Adapted(cost if isinstance(cost, Unmetered) else Cliffs())
+    adapter = np.array(draw(numbers)) - 1
+    return replace(load, adapter=adapter, priority=np.array(draw(numbers)) % 3), cost, limits
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(ordered_cases())
+def test_order_and_adapters_equal_walking(case: Case) -> None:
+    compare(*case)
+
+
+@st.composite
+def drafting_cases(draw: st.DrawFn) -> Case:
+    """The same with drafts, of which each request draws how many are accepted."""
+    load, cost, limits = draw(st.one_of(sharing_cases(), cases(cache=HashedBlocks), cases()))
+    drafts = draw(st.integers(1, 5))
+    groups = tuple(
+        (0.5, tuple(sorted(draw(st.lists(st.floats(0, 1), min_size=drafts, max_size=drafts)), reverse=True)))
+        for _ in range(2)
+    )
+    limits = replace(
+        limits,
+        policy=SpeculativePolicy,
+        kv_blocks=limits.kv_blocks + -(-(3 * drafts + 3) // limits.block_tokens),  # drafts beyond a sequence's end
+        drafts=drafts,
+        draft_shares=groups,
+        draft_seed=draw(st.integers(0, 1000)),
+    )
+    return load, cost, limits
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drafting_cases())
+def test_drafts_equal_walking(case: Case) -> None:
+    compare(*case)
+
+
+def test_as_many_drafts_are_accepted_as_said() -> None:
+    shares = (0.9, 0.7, 0.2)
+    found = np.array([accepted([(1.0, shares)], 3, request, step) for request in range(200) for step in range(1, 101)])
+    np.testing.assert_allclose([(found > at).mean() for at in range(3)], shares, atol=0.01)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

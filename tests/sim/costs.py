@@ -93,6 +93,26 @@ class Flat(Unmetered):
         return 0.0
 
 
+class Adapted(Unmetered):
+    """Another cost, to which adapters in a step add."""
+
+    def __init__(self, inner: Unmetered) -> None:
+        self.inner = inner
+        self.decode_curve, self.mixed, self.launch = inner.decode_curve, inner.mixed, inner.launch  # type: ignore[method-assign]
+
+    def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
+        plain = self.decode_curve(sequences)
+        return Curve(plain.context, plain.seconds + 2.0**-10 * variant)
+
+    def varied_work(
+        self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int
+    ) -> tuple[float, float, float]:
+        return self.mixed(decodes, decode_context, chunks) + 2.0**-9 * variant, 0.0, 0.0
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        return 2.0**-11 * variant
+
+
 class Metered:
     """Another cost, with a share of its time that follows the clock, and joules: prompts draw more than the limit
     allows, decodes as much, or a little less or more by their number and context."""

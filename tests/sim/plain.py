@@ -42,6 +42,7 @@ class PlainPool:
         self.queue = [Block() for _ in range(limits.kv_blocks)]
         self.known: dict[tuple[int, ...], list[Block]] = {}
         self.prefixes = requests.prefixes
+        self.adapter = requests.adapter if limits.adapter_slots else None
 
     def hash_of(self, index: int, place: int) -> tuple[int, ...]:
         """Of the block at a place: who has these tokens, and where they are. Tokens of different nodes differ."""
@@ -50,6 +51,8 @@ class PlainPool:
             node = int(self.prefixes.node[index])
             while node >= 0 and end <= self.prefixes.end[node]:
                 owner, node = node, int(self.prefixes.parent[node])
+        if self.adapter is not None:
+            return owner, place, int(self.adapter[index])
         return owner, place
 
     def found(self, req: Req) -> list[Block]:
@@ -97,10 +100,16 @@ class Req:
     arrival_s: float
     prompt: int
     output: int
+    adapter: int = -1
+    priority: int = 0
     computed: int = 0
     made: int = 0
     in_flight: int = 0
     """Tokens that scheduled steps will make and that have not come back."""
+    drafts: int = 0
+    """That its next step may verify."""
+    verified: int = 0
+    """Steps with drafts so far."""
     goal: int = 0
     """Tokens to compute before this stay in the batch makes its first token."""
     blocks: list[Block] = field(default_factory=list)
@@ -125,6 +134,11 @@ class Step:
     scheduled_s: float
     start_s: float = 0.0
     end_s: float = 0.0
+    adapters: int = 0
+    held_s: float = 0.0
+    """What it waits for on the host."""
+    drafts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of each request by index: drafts, and how many are accepted."""
 
 
 class PlainClock:
@@ -195,10 +209,17 @@ class Plain:
     def __init__(self, requests: Requests, cost: StepCost, limits: ServingLimits, loaded: bool = False) -> None:
         """`loaded`: keys and values of all prompts were sent here, but for those of their last token."""
         self.cost, self.limits, self.loaded = cost, limits, loaded
-        columns = zip(requests.arrival_s, requests.input_tokens, requests.output_tokens, strict=True)
-        self.all = [Req(i, float(a), int(p), int(o)) for i, (a, p, o) in enumerate(columns)]
+        given = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
+        adapter = np.full(len(requests), -1) if requests.adapter is None else requests.adapter
+        priority = np.zeros(len(requests)) if requests.priority is None else requests.priority
+        columns = zip(*given, adapter if limits.adapter_slots else adapter * 0 - 1, priority, strict=True)
+        self.all = [Req(i, float(a), int(p), int(o), int(of), int(r)) for i, (a, p, o, of, r) in enumerate(columns)]
+        self.slots: list[int] = []
+        self.host: list[int] = []
         self.arriving = deque(self.all)
         self.waiting: deque[Req] = deque()
+        self.passed: list[Req] = []
+        """Requests whose adapter found no slot: they stay before all that wait."""
         self.running: list[Req] = []
         self.pool = PlainPool(requests, limits)
         self.unreported = False
@@ -234,6 +255,7 @@ class Plain:
                 self.now = max(self.now, self.visible_s(self.arriving[0]))
             while self.arriving and self.visible_s(self.arriving[0]) <= self.now:
                 self.waiting.append(self.arriving.popleft())
+                self.sort()
             ran = False
             if self.has_requests():
                 step = self.schedule()
@@ -256,7 +278,11 @@ class Plain:
         return self
 
     def has_requests(self) -> bool:
-        return bool(self.running or self.waiting or self.unreported)
+        return bool(self.running or self.waiting or self.passed or self.unreported)
+
+    def sort(self) -> None:
+        if self.limits.by_priority:
+            self.waiting = deque(sorted(self.waiting, key=lambda req: (req.priority, req.index)))
 
     def schedule(self) -> Step:
         self.unreported = False
@@ -270,7 +296,19 @@ class Plain:
                 continue
             tokens = min(max(req.goal - req.computed, 1), budget)
             while not self.allocate(req, req.computed + tokens):
-                last = self.running.pop()
+                last = self.running[-1]
+                if self.limits.by_priority:
+                    last = max(self.running, key=lambda one: (one.priority, one.index))
+                # Who is before it and does not run, for it only waits for its last token, does not count in vLLM's
+                # place in the batch: the next one is left out.
+                self.running.remove(last)
+                for at, (scheduled, new, _, makes) in enumerate(step.work):
+                    if scheduled is last:
+                        del step.work[at]
+                        last.in_flight -= makes
+                        budget += new
+                        i -= 1
+                        break
                 self.preempt(last)
                 step.preempted.append(last.index)
                 if last is req:
@@ -279,8 +317,18 @@ class Plain:
                 break
             self.put(step, req, tokens)
             budget -= tokens
-        while self.waiting and budget > 0 and not step.preempted and len(self.running) < self.limits.max_sequences:
-            req = self.waiting[0]
+        slots, passed = {req.adapter for req, *_ in step.work} - {-1}, []
+        while (self.waiting or self.passed) and budget > 0 and not step.preempted:
+            if len(self.running) == self.limits.max_sequences:
+                break
+            queue = self.passed or self.waiting
+            if self.limits.by_priority and self.passed and self.waiting:
+                queue = min((self.passed, self.waiting), key=lambda one: (one[0].priority, one[0].index))
+            req = queue[0]
+            if len(slots) == self.limits.adapter_slots and req.adapter >= 0 and req.adapter not in slots:
+                passed.append(req)
+                del queue[0]
+                continue
             req.goal = req.prompt + req.made
             found = self.pool.found(req)
             unheld = sum(not block.holders for block in found)
@@ -297,12 +345,30 @@ class Plain:
                 req.times.append(self.now)
             tokens = min(req.goal - req.computed, budget)
             assert self.allocate(req, req.computed + tokens)
-            self.waiting.popleft().waiting = False
+            del queue[0]
+            req.waiting = False
+            slots |= {req.adapter} - {-1}
             self.running.append(req)
             self.put(step, req, tokens)
             budget -= tokens
+        self.passed = passed + self.passed
+        if self.limits.by_priority:
+            self.passed.sort(key=lambda req: (req.priority, req.index))
+        step.adapters = len(slots)
+        if any(before < req.goal for req, _, before, _ in step.work):
+            step.held_s = self.bring_in(slots)
         self.peak_blocks = max(self.peak_blocks, self.limits.kv_blocks - len(self.pool.queue))
         return step
+
+    def bring_in(self, adapters: set[int]) -> float:
+        """Adapters that are not in a slot are copied there, and read into the host's memory where they are not."""
+        missing = adapters - set(self.slots)
+        unread = adapters - set(self.host)
+        self.slots = [a for a in self.slots if a not in adapters] + sorted(adapters - missing) + sorted(missing)
+        self.host = [a for a in self.host if a not in adapters] + sorted(adapters - missing) + sorted(missing)
+        self.slots = self.slots[max(len(self.slots) - self.limits.adapter_slots, 0) :]
+        self.host = self.host[max(len(self.host) - self.limits.host_adapters, 0) :]
+        return len(missing) * self.limits.adapter_copy_s + len(unread) * self.limits.adapter_read_s
 
     def put(self, step: Step, req: Req, tokens: int) -> None:
         before = req.computed
@@ -328,6 +394,7 @@ class Plain:
         req.computed = 0
         req.waiting = True
         self.waiting.appendleft(req)
+        self.sort()
         self.preemptions += 1
 
     def execute(self, step: Step) -> None:
@@ -337,6 +404,9 @@ class Plain:
             was_idle = self.now > self.device_end
             idle = self.limits.idle_start_s if was_idle else 0.0
             launch = self.launch(step) * (1.0 if self.warm and not was_idle else self.limits.idle_launch)
+            if launch and step.adapters:
+                tokens = sum(tokens for _, tokens, _, _ in step.work)
+                launch += step.held_s + self.cost.varied_launch(tokens, step.adapters)
             step.end_s = max(step.start_s + idle + seconds, self.now + launch)
             self.busy_s += seconds
             self.device_end = step.end_s
@@ -354,9 +424,13 @@ class Plain:
         contexts = [before for req, _, before, _ in step.work if before >= req.goal]
         if self.clock:
             return self.clock.seconds(step.start_s, chunks, contexts)
+        if chunks and step.adapters:
+            return self.cost.varied_work(len(contexts), sum(contexts), chunks, step.adapters)[0]
         if chunks:
             return self.cost.mixed(len(contexts), sum(contexts), chunks)
         curve = self.cost.decode_curve(len(contexts))
+        if step.adapters:
+            curve = self.cost.varied_curve(len(contexts), 1.0, step.adapters)
         return interpolate(curve.context, curve.seconds, sum(contexts) / len(contexts))
 
     def launch(self, step: Step) -> float:

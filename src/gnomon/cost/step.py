@@ -26,6 +26,8 @@ from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime
 
 if TYPE_CHECKING:  # a prediction compiles no table
+    from gnomon.cost.adapters import AdapterCost
+    from gnomon.cost.drafting import DraftCost
     from gnomon.cost.prompts import Work
     from gnomon.cost.table import TableStepCost
 
@@ -68,6 +70,16 @@ class StepCost(Protocol):
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         """Host seconds to prepare and launch such a step of so many tokens, sequences and, among them, prompts.
         They run while the device works on the step before; only then do the outputs of that one leave the engine."""
+
+    def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
+        """`decode_curve` of steps with so many adapters in them, or so many sequences without drafts; asked for where
+        there are some, as are the next."""
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
+        """`mixed_work` of such a step; without a governor only its seconds count."""
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        """What that adds to `launch`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +189,10 @@ class StepModel:
     graph: Graph
     machine: Machine
     host: HostModel
+    adapters: AdapterCost | None = None
+    """What LoRA adapters add to a step of the simulator, where there are some."""
+    drafting: DraftCost | None = None
+    """What writes drafts that decodes verify, where there are some."""
     spread: float = 0.0
     """What all operators may be off by together, beyond their families' own errors (log)."""
 

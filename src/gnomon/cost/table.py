@@ -29,6 +29,7 @@ every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
 """Up to so many tokens dense operators are priced at every number: experts are visited one by one there."""
 
+NOTHING: Work = (0.0, 0.0, 0.0)
 Columns = tuple[list[float], list[float], list[float]]
 """Seconds, clocked seconds and joules at several sizes."""
 Pieces = tuple[list[int], list[float], list[float], list[float]]
@@ -44,6 +45,8 @@ class TableStepCost:
     max_tokens: int
     max_sequences: int
     factors: Mapping[str, float] = field(default_factory=dict)
+    each: int = field(init=False, default=1)
+    """Tokens that a decode runs: its last one, and drafts."""
     _times: OpTimes = field(init=False)
     _sizes: Floats = field(init=False)
     _padded: NDArray[np.int64] = field(init=False)
@@ -70,6 +73,8 @@ class TableStepCost:
 
     def __post_init__(self) -> None:
         model, host = self.model, self.model.host
+        if model.drafting is not None:
+            self.each = 1 + model.drafting.drafts
         self._times = OpTimes(model.graph, model.machine, max_context=self.max_context, max_tokens=self.max_tokens)
         above = np.arange(host.largest + 1, self.max_tokens + ALIGNED)
         sizes = above[(above <= EACH) | (above % ALIGNED <= 1)]
@@ -78,7 +83,7 @@ class TableStepCost:
         self._padded[1 : host.largest + 1] = [host.padded(few) for few in range(1, host.largest + 1)]
         self._parts = (
             self._times.by_rows("tokens", self._sizes),
-            self._times.by_rows("logit_rows", np.arange(1.0, self.max_sequences + 1)),
+            self._times.by_rows("logit_rows", np.arange(1.0, self.max_sequences * self.each + 1)),
             self._times.by_decodes(self.max_sequences),
         )
         self._draw(host, self.factors, self.factors)
@@ -134,14 +139,49 @@ class TableStepCost:
         return self._dense[0][tokens]
 
     def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
-        work = self._works.get(sequences)
+        return self._curve(sequences, slowdown, NOTHING, 0)
+
+    def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
+        missing = 0 if self.model.adapters is not None else variant
+        return self._curve(sequences, slowdown, self._varied(sequences, variant), missing)
+
+    def _varied(self, tokens: int, variant: int) -> Work:
+        """What adapters add, or that so many sequences have no drafts."""
+        if self.model.adapters is not None:
+            return self.model.adapters.work(int(self._padded[tokens]), variant)
+        assert self.model.drafting is not None
+        return self.model.drafting.ragged_s, 0.0, 0.0
+
+    def _drafted(self, sequences: int) -> Work:
+        """Until the next drafts of so many sequences are written; a model that writes them is a share of this one."""
+        drafting = self.model.drafting
+        assert drafting is not None
+        share, rows = drafting.passes * drafting.share, drafting.passes * drafting.head
+        dense, logits = self._dense, self._logits
+        work = [share * part[sequences] + rows * row[sequences] for part, row in zip(dense, logits, strict=True)]
+        return work[0] + drafting.base_s + drafting.sequence_s * sequences, work[1], work[2]
+
+    def _curve(self, sequences: int, slowdown: float, more: Work, missing: int) -> Curve:
+        """`missing` of the sequences have no drafts."""
+        key = sequences + missing * (1 << 32)
+        work = self._works.get(key)
         if work is None:
-            fixed = [part[sequences] + rows[sequences] for part, rows in zip(self._dense, self._logits, strict=True)]
+            run = sequences * self.each - missing * (self.each - 1)
+            fixed = [part[run] + rows[run] for part, rows in zip(self._dense, self._logits, strict=True)]
             fixed_work = np.array(fixed) + self._decodes[:, sequences]
-            work = self._works[sequences] = self._attention_of(sequences) + fixed_work[:, None]
-        seconds, clocked, joules = work[0], work[1] * self._clock_factor, work[2] * self._joule_factor
+            if self.each > 1:
+                fixed_work = fixed_work + np.array(self._drafted(sequences))
+            work = self._works[key] = self._attention_of(sequences) + fixed_work[:, None]
+        seconds, clocked, joules = (part + added for part, added in zip(work, more, strict=True))
+        clocked, joules = clocked * self._clock_factor, joules * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
-        return Curve(self._times.knots, np.maximum(device, self.host.decode(sequences)), clocked, joules)
+        least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences)
+        return Curve(self._times.knots, np.maximum(device, least), clocked, joules)
+
+    def _verify(self, sequences: int) -> float:
+        """Least seconds of a step with drafts on the host."""
+        least, tokens = self.host.decode(sequences), sequences * self.each
+        return least if tokens <= self._largest else max(least, self.host.launch(tokens, sequences, 0))
 
     def _attention_of(self, sequences: int) -> Floats:
         """Work of decode attention at the knots, computed for several numbers of decodes at once."""
@@ -160,7 +200,9 @@ class TableStepCost:
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
         return self.mixed_work(decodes, decode_context, chunks)[0]
 
-    def mixed_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> Work:
+    def mixed_work(
+        self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], missing: int = 0
+    ) -> Work:
         if len(chunks) == 1:
             ((new, cached),) = chunks
             pairs, read = new * cached + new * (new + 1) // 2, new + cached
@@ -172,12 +214,17 @@ class TableStepCost:
                 read += q + c
         sequences = decodes + len(chunks)
         seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
-        tokens = decodes + new
+        tokens, rows = decodes + new, sequences
+        if self.each > 1:
+            run = decodes * self.each - missing * (self.each - 1)
+            tokens, rows = run + new, run + len(chunks)
+            more = self._drafted(sequences)
+            seconds, clocked, joules = seconds + more[0], clocked + more[1], joules + more[2]
         dense_s, dense_clocked, dense_j = self._prompt_dense
         logits_s, logits_clocked, logits_j = self._logits
-        seconds += dense_s[tokens] + logits_s[sequences] + self._gaps[sequences]
-        clocked += dense_clocked[tokens] + logits_clocked[sequences]
-        joules += dense_j[tokens] + logits_j[sequences]
+        seconds += dense_s[tokens] + logits_s[rows] + self._gaps[sequences]
+        clocked += dense_clocked[tokens] + logits_clocked[rows]
+        joules += dense_j[tokens] + logits_j[rows]
         if decodes:
             knots, times, clocks, powers = self._lists.get(decodes) or self._pieces(decodes)
             mean = decode_context / decodes
@@ -190,6 +237,17 @@ class TableStepCost:
             clocked += clocks[i] + (clocks[after] - clocks[i]) * share
             joules += powers[i] + (powers[after] - powers[i]) * share
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
+        missing = 0 if self.model.adapters is not None else variant
+        seconds, clocked, joules = self.mixed_work(decodes, decode_context, chunks, missing)
+        more = self._varied(decodes + sum(new for new, _ in chunks), variant)
+        return seconds + more[0], clocked + more[1] * self._clock_factor, joules + more[2] * self._joule_factor
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        if self.model.adapters is None or tokens <= self._largest:
+            return 0.0
+        return self.model.adapters.launch()
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         base = self._launches[tokens > self._largest]

@@ -39,6 +39,26 @@ class ServingLimits:
     empty_call_s: float = 1e-3
     """After a call of the scheduler that found nothing to run while requests are open; vLLM's loop sleeps for 1 ms
     (EngineCoreProc._process_engine_step)."""
+    by_priority: bool = False
+    """Whether requests are served by their priority before their arrival."""
+    adapter_slots: int = 0
+    """LoRA adapters that one step may have; 0 where adapters of requests do not matter."""
+    host_adapters: int = 0
+    """Adapters that the host keeps in its memory, at least as many as there are slots."""
+    adapter_copy_s: float = 0.0
+    """Until an adapter is copied from there into a slot; the step that needs it is launched later by so much."""
+    adapter_read_s: float = 0.0
+    """Until one that is not in the host's memory is there."""
+    drafts: int = 0
+    """Tokens that are drafted for each decode, and verified in its next step."""
+    draft_shares: tuple[tuple[float, tuple[float, ...]], ...] = ()
+    """Groups of requests: which share of them are in it, and of its steps with drafts, those in which the first, the
+    first two, … are accepted: falling."""
+    draft_seed: int = 0
+    draft_ragged: bool = False
+    """Whether a sequence whose drafts are all rejected had none: a step with such a one costs more."""
+    draft_slots: int = 0
+    """Tokens that a sequence has room for beyond those that it runs, where a model writes the drafts."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None

@@ -114,6 +114,30 @@ class Prefixes:
         return Prefixes(self.node[at], self.parent, self.end)
 
 
+def by_adapter(prefixes: Prefixes, adapter: Ints) -> Prefixes:
+    """The same where requests of different adapters share nothing: a tree for each adapter. Nodes are numbered as
+    requests first reach them, so that more requests change none."""
+    found: dict[tuple[int, int], int] = {}
+    parent: list[int] = []
+    end: list[int] = []
+    above, ends = prefixes.parent.tolist(), prefixes.end.tolist()
+
+    def place(of: int, node: int) -> int:
+        path = []
+        while node >= 0 and (of, node) not in found:
+            path.append(node)
+            node = above[node]
+        at = found[of, node] if node >= 0 else -1
+        for one in reversed(path):
+            parent.append(at)
+            end.append(ends[one])
+            at = found[of, one] = len(parent) - 1
+        return at
+
+    node = [place(of, one) for of, one in zip(adapter.tolist(), prefixes.node.tolist(), strict=True)]
+    return Prefixes(np.array(node, np.int64), np.array(parent, np.int64), np.array(end, np.int64))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
     """A stream of requests in order of arrival. Times in seconds from the start, lengths in tokens."""

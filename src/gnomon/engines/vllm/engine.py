@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
-from gnomon.engines.vllm import ENGINE, degrees, limits, platforms
+from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, platforms
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.formats import check_formats
@@ -30,6 +30,17 @@ if TYPE_CHECKING:  # one step compiles no table, and starts no server
     from gnomon.engines.operations import Operations
 
 VERSIONS = ENGINE.versions
+COSTED = (
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "max_model_len",
+    "enable_lora",
+    "max_lora_rank",
+    "speculative_method",
+    "num_speculative_tokens",
+    "draft_parameters",
+)
+"""Settings that a step's cost depends on, beside the sizes that are captured."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +116,14 @@ class Vllm:
         degrees.check(deployment)
         check_formats(deployment)
         _check_blocks(deployment)
+        lora.check(deployment)
 
     def check_memory(self, deployment: Deployment) -> None:
         degrees.check(deployment)
         check_formats(deployment)
         check_cuts(deployment.model, deployment.strategy)
         _check_blocks(deployment)
+        lora.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)
@@ -131,6 +144,10 @@ class Vllm:
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
         return ServingLimits(
+            by_priority=settings["scheduling_policy"] == "priority",
+            policy=self._policy(settings),
+            **lora.limits(deployment),
+            **drafts.limits(deployment),
             kv_blocks=use.tokens_held(longest) // use.block_tokens,
             block_tokens=use.block_tokens,
             max_sequences=settings["max_num_seqs"],
@@ -141,6 +158,14 @@ class Vllm:
             **overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
+    def _policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+        from gnomon.sim.serving.policies.ordered import OrderedPolicy
+        from gnomon.sim.serving.policies.speculative import SpeculativePolicy
+
+        if settings["speculative_method"] != drafts.NONE:
+            return SpeculativePolicy
+        return OrderedPolicy if settings["scheduling_policy"] == "priority" or settings["enable_lora"] else None
+
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:
         captured = tuple(captured_sizes(deployment.settings))
         return overheads(deployment).host(deployment.model.layers if layers is None else layers, captured)
@@ -148,7 +173,9 @@ class Vllm:
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
         machine = Machine(deployment.pool, deployment.profile)
-        return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+        host = self.host(deployment, layers)
+        adapters, drafting = lora.adapter_cost(deployment), drafts.draft_cost(deployment)
+        return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting)
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
         degrees.check_simulated(deployment)
@@ -174,8 +201,7 @@ class Vllm:
 
     def cost_key(self, deployment: Deployment) -> Hashable:
         return tuple(captured_sizes(deployment.settings)), tuple(
-            deployment.settings[name]
-            for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", degrees.CONTEXT)
+            deployment.settings[name] for name in (*COSTED, degrees.CONTEXT)
         )
 
 

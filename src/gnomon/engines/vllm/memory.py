@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnomon.engines.base import Deployment, MemoryUse
-from gnomon.engines.vllm import reserve
+from gnomon.engines.vllm import lora, reserve
 from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
 from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
@@ -61,6 +61,7 @@ def _per_token(deployment: Deployment) -> float:
 def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: StageWeights) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
+    weights += lora.slot_bytes(deployment, stage)
     extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
     activations = reserve.activation_bytes(model, settings, strategy, stage) + extra
     runtime = reserve.runtime_bytes(model, settings, strategy)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.vllm.drafts import METHODS
+from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.errors import InputError, unknown_name
@@ -19,6 +21,7 @@ from gnomon.spec import AttentionMixer, Chip, LatentAttention, Model, NotModelle
 LARGE_MEMORY_BYTES = 70 * 1024**3
 """From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
 LARGEST_DEFAULT_CAPTURE = 512
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -112,6 +115,51 @@ OPTIONS = (
         idle="these steps run in the same graph, or without one, and vLLM reserves no memory for those of this model",
     ),
     Option(
+        "scheduling_policy", str, "who is served first: by arrival, or by the priority of requests",
+        default="fcfs", choices=("fcfs", "priority"),
+        idle="it orders requests that wait, which only a simulated load has",
+    ),
+    Option(
+        "enable_lora", bool, "serve LoRA adapters beside the base model",
+        default=False,
+        idle="no request has an adapter here",
+    ),
+    Option(
+        "max_loras", int, "adapters of one step, and slots for them in the GPU's memory",
+        default=1, high=1024,
+        idle="there are no adapters without enable_lora",
+    ),
+    Option(
+        "max_lora_rank", int, "the largest rank of an adapter; all run at it",
+        default=16, high=512,
+        idle="there are no adapters without enable_lora",
+    ),
+    Option(
+        "max_cpu_loras", int, "adapters kept in the host's memory; as many as max_loras where not given",
+        high=2**20,
+        idle="it decides which adapters are read again, which only a simulated load with more of them has",
+    ),
+    Option(
+        "speculative_method", str, "what writes drafts that decodes verify",
+        default="none", choices=METHODS, written="--speculative-config.method",
+        idle="drafts are verified in decode steps of a simulated load",
+    ),
+    Option(
+        "num_speculative_tokens", int, "drafts of each sequence in a step",
+        default=0, low=0, high=64, written="--speculative-config.num_speculative_tokens",
+        idle="there are no drafts without speculative_method",
+    ),
+    Option(
+        "draft_acceptance", str, "share of drafts accepted, 0.8 or one a position 0.9:0.8:0.75",
+        default="", flagged=False,
+        idle="there are no drafts without speculative_method",
+    ),
+    Option(
+        "draft_parameters", float, "parameters of the draft model",
+        default=0.0, low=0, high=1e13, flagged=False,
+        idle="there is no draft model without speculative_method=draft_model",
+    ),
+    Option(
         "front_end", str, "what takes requests in: vllm serve over http, or the engine called in_process",
         default=FRONT_ENDS[0], choices=FRONT_ENDS, flagged=False,
         idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
@@ -140,6 +188,11 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         settings["enable_prefix_caching"] = caches_prefixes(model)
     if settings["block_size"] is None:
         settings["block_size"] = block_tokens(model, pool.chip)
+    if not settings["enable_lora"]:
+        settings |= {name: BY_NAME[name].default for name in ("max_loras", "max_lora_rank", "max_cpu_loras")}
+    if settings["max_cpu_loras"] is None:
+        settings["max_cpu_loras"] = settings["max_loras"]
+    fill_drafts(settings, named)
     _fill_batch(settings, pool.chip)
     _check(settings, model)
     _fill_capture(settings)
@@ -148,7 +201,9 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
 
 def listed() -> tuple[str, ...]:
     """The settings as help names them; what vLLM has no flag for, with its values."""
-    return tuple(one.name if one.flagged else f"{one.name} ({' or '.join(one.choices)})" for one in OPTIONS)
+    return tuple(
+        one.name if one.flagged or not one.choices else f"{one.name} ({' or '.join(one.choices)})" for one in OPTIONS
+    )
 
 
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
@@ -228,6 +283,7 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
             where="setting max_model_len",
             hint=f"Use at most {model.max_context}.",
         )
+    _check_adapters(settings)
     tokens, sequences = settings["max_num_batched_tokens"], settings["max_num_seqs"]
     if tokens < sequences:
         raise InputError(
@@ -243,6 +299,22 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
         )
 
 
+def _check_adapters(settings: Mapping[str, Any]) -> None:
+    """As vLLM's `LoRAConfig` has it."""
+    if settings["max_lora_rank"] not in LORA_RANKS:
+        raise InputError(
+            f"vLLM takes no rank of {settings['max_lora_rank']}",
+            where="setting max_lora_rank",
+            hint=f"Use one of {', '.join(map(str, LORA_RANKS))}.",
+        )
+    if settings["max_cpu_loras"] < settings["max_loras"]:
+        raise InputError(
+            f"{settings['max_cpu_loras']} is less than max_loras {settings['max_loras']}, which vLLM refuses",
+            where="setting max_cpu_loras",
+            hint=f"Set it to at least {settings['max_loras']}.",
+        )
+
+
 def _named(name: str) -> str:
     folded = str(name).strip().lstrip("-").replace("-", "_").lower()
     if folded in _FROM_STRATEGY:
@@ -254,7 +326,7 @@ def _named(name: str) -> str:
 
 def _parsed(option: Option, value: Any) -> int | float | bool | str:
     if option.kind is str:
-        if str(value) not in option.choices:
+        if option.choices and str(value) not in option.choices:
             raise _bad(option, value, f"one of {', '.join(option.choices)}")
         return str(value)
     if option.kind is bool:

@@ -128,7 +128,9 @@ def graph_bytes(model: Model, settings: Mapping[str, Any]) -> float:
     """Each size is captured twice: whole for decodes, in pieces for the rest."""
     if runner(model) == "v2":
         return 0.0
-    return 2 * len(captured_sizes(settings)) * (GRAPH_BYTES + GRAPH_LAYER_BYTES * model.layers)
+    # With adapters, graphs are captured with their kernels and without.
+    times = 2 if settings["enable_lora"] else 1
+    return times * 2 * len(captured_sizes(settings)) * (GRAPH_BYTES + GRAPH_LAYER_BYTES * model.layers)
 
 
 def slack_bytes(model: Model, chip: Chip, strategy: Strategy) -> float:

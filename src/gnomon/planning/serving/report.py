@@ -69,7 +69,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         not_modelled=(
             *replica.engine.not_modelled(question.engine.settings, chip),
             *_not_modelled(question, best),
-            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace),
+            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, replica.limits),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
             *idle_in_plans(question.fleet, question.model),
         ),

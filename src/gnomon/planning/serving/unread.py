@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from gnomon.spec import NotModelled, Requests, ServingLoad
 from gnomon.spec.loads.popularity import priorities_text
+from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import RequestTrace
 
 NOT_READ = ("adapter", "priority")
-"""Columns of requests that the simulator does not read yet: a name goes as soon as it does."""
+"""Columns of requests that the simulator reads only where the engine's settings say so."""
 WHY = {
-    "adapter": "all requests run as on the base model",
-    "priority": "requests are scheduled in order of arrival",
+    "adapter": "all requests run as on the base model, unless the engine has adapters",
+    "priority": "requests are scheduled in order of arrival, unless the engine goes by priority",
 }
+IN_TURNS = "requests of sessions and closed loops are sent one by one, without it"
 COLUMNS = {"adapter": "adapter", "priority": "priority"}
 """Columns of a trace that they come from."""
 ROUTED = "plans take turns one by one, at the earliest time they can arrive: a router may send them anywhere"
 
 
-def unread_columns(stream: Requests, load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModelled, ...]:
-    """Columns of a load that no figure depends on, by the flags or the columns that gave them; and what the trace's
-    reader left out."""
+def unread_columns(
+    stream: Requests,
+    load: ServingLoad,
+    trace: RequestTrace | None,
+    limits: ServingLimits | None = None,
+    one_by_one: bool = False,
+) -> tuple[NotModelled, ...]:
+    """Columns of a load that no figure depends on within these limits, by the flags or the columns that gave them; and
+    what the trace's reader left out. `one_by_one`: requests are sent as clients have answers."""
+    read = {"adapter"} if limits and limits.adapter_slots else set()
+    read |= {"priority"} if limits and limits.by_priority else set()
     found = [
-        NotModelled(option=option, why=WHY[name])
+        NotModelled(option=option, why=IN_TURNS if name in read else WHY[name])
         for name in NOT_READ
-        if getattr(stream, name) is not None
+        if getattr(stream, name) is not None and (one_by_one or name not in read)
         for option in _options(name, load)
     ]
     return (*found, *(trace.not_modelled if trace else ()))

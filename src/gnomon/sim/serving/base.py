@@ -79,6 +79,8 @@ class Decision(NamedTuple):
     preempted: list[int]
     tokens: int
     """All tokens of the step."""
+    variant: int = 0
+    """What the cost of a step with prompts depends on beside: the number of adapters in it."""
 
 
 class Policy(Protocol):
@@ -104,6 +106,13 @@ class Policy(Protocol):
     """Requests whose keys and values were sent here, all but those of their last token."""
     cached: dict[int, int]
     """Tokens that a request found in the cache when it last came in before its first token, where it did."""
+
+    held_s: float
+    """What the last decision's step waits for on the host before it is launched, where it has prompts."""
+
+    @property
+    def variant(self) -> int:
+        """What steps of the present decodes have that their cost depends on: the number of adapters in them."""
 
     @property
     def context(self) -> int:
@@ -137,6 +146,9 @@ class Policy(Protocol):
 
     def ordered(self) -> Iterator[int]:
         """The decodes in the order of the batch."""
+
+    def shares(self) -> Iterator[tuple[int, int]]:
+        """Those of the last decision, with their tokens."""
 
     def totals(self) -> StepTotals: ...
 

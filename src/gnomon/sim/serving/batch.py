@@ -31,6 +31,9 @@ class BatchState:
         "in_flight", "leaving", "loaded", "partial", "partial_tokens", "preemptions", "resumed",
     )  # fmt: skip
 
+    variant = 0
+    held_s = 0.0
+
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
         self._prompt: list[int] = requests.input_tokens.tolist()
         self._output: list[int] = requests.output_tokens.tolist()
@@ -234,7 +237,7 @@ class BatchState:
     def apply(self, decision: Decision) -> tuple[list[int], dict[int, int], int]:
         """The decision runs. Prompts that are through make their first token, and go on as decodes, or end. Returns
         the requests whose first token it makes, those (with their tokens) whose last, and how many tokens leave."""
-        outputs, _, _, prompts, _, _ = decision
+        outputs, prompts = decision.decodes, decision.prompts
         if self.cache.free < self._least_free:
             self._least_free = self.cache.free
         if not outputs and self.decoding:  # the decodes pause
@@ -268,6 +271,9 @@ class BatchState:
     def ordered(self) -> Iterator[int]:
         """The decodes in the order of the batch."""
         return (request for request in self._stack if request in self.decoding)
+
+    def shares(self) -> Iterator[tuple[int, int]]:
+        return ((request, 1) for request in self.ordered())
 
     def _drop(self, request: int) -> int:
         """Take a decode out, and count what it decoded: after n steps from a goal of g tokens it attended to g + 1,

@@ -12,7 +12,7 @@ from math import exp, inf
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
-from gnomon.sim.serving.curve import Curves, DecodeCurve
+from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_curve
 
 LEVEL = 0.01
 """Clocks that are told apart, as a share of the highest: an H200 has steps of 15 of 1,980 MHz."""
@@ -56,8 +56,10 @@ class ClockState:
         self.weighted_s += self.slowdown * seconds
         return seconds
 
-    def curve(self, start: float, decodes: int, context: int) -> DecodeCurve:
+    def curve(self, start: float, decodes: int, context: int, variant: int = 0) -> DecodeCurve:
         """Of decode steps that start then, with so many cached tokens together."""
+        if variant:
+            decodes += variant * BY_VARIANT
         if decodes != self._decodes or start >= self.until or start > self._busy_until:
             full = self._curves.get(decodes) or self._made(decodes, 0)
             clocked, watts = full.demand(context)
@@ -101,8 +103,9 @@ class ClockState:
             self._energy_share = self._governor.energy_share(self.slowdown)
 
     def _made(self, decodes: int, level: int) -> DecodeCurve:
-        known = self._cost.decode_curve(decodes, 1 + LEVEL * level)
-        made = DecodeCurve(known, decodes, self._curves.get(decodes))
+        variant, sequences = divmod(decodes, BY_VARIANT)
+        known = decode_curve(self._cost, sequences, 1 + LEVEL * level, variant)
+        made = DecodeCurve(known, sequences, self._curves.get(decodes))
         self._curves[decodes + level * BY_LEVEL] = made
         return made
 

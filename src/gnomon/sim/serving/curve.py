@@ -7,16 +7,25 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost.step import Curve
+from gnomon.cost.step import Curve, StepCost
 from gnomon.errors import InputError
 
 Curves = dict[int, "DecodeCurve"]
 """Decode curves of one step cost, by the number of decodes, and beyond those by the level of the clock; runs on the
 same cost may share them."""
+BY_VARIANT = 1 << 20
+"""Curves of one variant stand so far from those of the next in `Curves`."""
 STRAIGHT = 1e-9
 """A change of slope, of a curve's largest figure over its range, that is rounding."""
 TRIALS = 6
 """Guesses along a line before the rest is halved."""
+
+
+def decode_curve(cost: StepCost, decodes: int, slowdown: float, variant: int) -> Curve:
+    """Of a step cost, which need not know variants where there are none."""
+    if not variant:
+        return cost.decode_curve(decodes, slowdown)
+    return cost.varied_curve(decodes, slowdown, variant)
 
 
 class StepSums:

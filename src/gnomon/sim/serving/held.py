@@ -12,7 +12,7 @@ from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun
 from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Ints, Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,15 @@ class HeldRun:
             and np.array_equal(known.input_tokens, requests.input_tokens[:count])
             and np.array_equal(known.output_tokens, requests.output_tokens[:count])
             and _shares_alike(known, requests)
+            and _alike(known.adapter, requests.adapter)
+            and _alike(known.priority, requests.priority)
         )
+
+
+def _alike(known: Ints | None, more: Ints | None) -> bool:
+    if known is None or more is None:
+        return known is more
+    return np.array_equal(known, more[: known.size])
 
 
 def _shares_alike(known: Requests, requests: Requests) -> bool:

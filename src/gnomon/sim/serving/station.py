@@ -24,7 +24,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import ONCE, UNTIL_ARRIVAL, Decision, Policy, Progress, Queue, Recorder, StepRecord
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
-from gnomon.sim.serving.curve import Curves, DecodeCurve
+from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_curve
 from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.run import ServingRun
@@ -151,7 +151,8 @@ class Station:
                     continue
                 if visible[queue.head] == horizon:
                     break
-                self._now = visible[queue.head]
+                # A step may be in flight for requests that have ended meanwhile: the loop waits for its outputs.
+                self._now, self._in_flight = max(visible[queue.head], self._end), False
                 continue
             if (self._in_flight or (now == self._end and not lookahead)) and (often := policy.horizon(queue, now)):
                 self._decode(ONCE if self.feeds_back and self._fresh_last else often)
@@ -186,10 +187,11 @@ class Station:
             clock_slowdown=self._clock.weighted_s / self._busy_s if self._clock and self._busy_s else 1.0,
         )
 
-    def _curve(self, decodes: int) -> DecodeCurve:
-        curve = self._curves.get(decodes)
+    def _curve(self, decodes: int, variant: int) -> DecodeCurve:
+        key = decodes + variant * BY_VARIANT
+        curve = self._curves.get(key)
         if curve is None:
-            curve = self._curves[decodes] = DecodeCurve(self._cost.decode_curve(decodes), decodes)
+            curve = self._curves[key] = DecodeCurve(decode_curve(self._cost, decodes, 1.0, variant), decodes)
         return curve
 
     def _decode(self, often: int) -> None:
@@ -200,7 +202,8 @@ class Station:
         """
         policy, look, clock, start = self._policy, self._limits.lookahead, self._clock, self._end
         decodes, context = len(policy.decoding), policy.context
-        curve = clock.curve(start, decodes, context) if clock is not None else self._curve(decodes)
+        variant = policy.variant
+        curve = self._curve(decodes, variant) if clock is None else clock.curve(start, decodes, context, variant)
         to_end, steps = policy.to_next_end()
         if often == ONCE or self._record is not None:
             steps = 1
@@ -243,28 +246,33 @@ class Station:
         now, before = self._now, self._end
         policy.in_flight = self._in_flight
         decision = policy.decide(self._queue, now)
-        decodes, context, chunks, _, _, tokens = decision
+        decodes, context, chunks, _, _, tokens, variant = decision
         if not (decodes or chunks):
             self._idle(decision)
             return
         start = now if now > before else before
         launched = now
         if chunks:
-            if clock is None:
+            if variant:
+                work = cost.varied_work(decodes, context, chunks, variant)
+                seconds = work[0] if clock is None else clock.mixed(start, work)
+            elif clock is None:
                 seconds = cost.mixed(decodes, context, chunks)
             else:
                 seconds = clock.mixed(start, cost.mixed_work(decodes, context, chunks))
             sequences = decodes + len(chunks)
             launch = cost.launch(tokens, sequences, len(chunks))
+            if variant:
+                launched += policy.held_s + cost.varied_launch(tokens, variant)
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
                 self._peak_tokens = tokens
             if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
                 self._peak_sequences = sequences
         elif clock is None:
-            seconds = self._curve(decodes).one(context)
+            seconds = self._curve(decodes, policy.variant).one(context)
         else:
-            curve = clock.curve(start, decodes, context)
+            curve = clock.curve(start, decodes, context, policy.variant)
             seconds = curve.one(context)
             clock.decoded(curve, start + seconds, context, 1, seconds)
         end = start + seconds
@@ -347,18 +355,17 @@ class Station:
 
     def _idle(self, decision: Decision) -> None:
         """Nothing could be scheduled: the loop waits for the step in flight, then a moment."""
-        assert self._in_flight, "a request alone in the batch always fits"
         if self._record is not None and decision.preempted:
             self._note(self._now, self._now, decision)
         if self._fresh_last:
             self._settle()
         self._policy.release()
         self._in_flight = False
-        self._now = self._end + self._limits.empty_call_s
+        self._now = (self._end if self._end > self._now else self._now) + self._limits.empty_call_s
 
     def _note(self, start: float, end: float, decision: Decision) -> None:
         assert self._record is not None
-        tokens = [(request, 1) for request in self._policy.ordered()] if decision.decodes else []
+        tokens = list(self._policy.shares()) if decision.decodes else []
         tokens += [(request, new) for request, (new, _) in zip(decision.prompts, decision.chunks, strict=True)]
         self._record.add(
             StepRecord(

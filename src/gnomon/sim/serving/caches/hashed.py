@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from gnomon.sim.serving.caches.base import NO_ROOM
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Requests, by_adapter
 
 Chain = list[tuple[int, int, int]]
 """Where the blocks of a sequence belong, in order: a key, and the first block that is not before and not behind it."""
@@ -55,7 +55,8 @@ class HashedBlocks:
     """
 
     __slots__ = (
-        "_blank", "_end", "_held", "_known", "_node", "_parent", "_queue", "_segments", "_tracks", "block", "free",
+        "_apart", "_blank", "_end", "_held", "_known", "_node", "_parent", "_queue", "_segments", "_tracks", "block",
+        "free",
     )  # fmt: skip
 
     def __init__(self, requests: Requests, limits: ServingLimits) -> None:
@@ -64,7 +65,9 @@ class HashedBlocks:
         """`_blank` of the free blocks have nothing in them that could be found."""
         self._tracks = requests.prefixes is not None
         """Whether anybody could find anything."""
-        self._node, self._parent, self._end = _tree(requests)
+        self._apart = limits.adapter_slots > 0
+        """Whether only requests of one adapter share."""
+        self._node, self._parent, self._end = _tree(requests, self._apart)
         self._segments: dict[int, list[Segment]] = {}
         """By key, in the order in which their blocks were first computed."""
         self._held: dict[int, list[tuple[Segment, int]]] = {}
@@ -166,9 +169,10 @@ class HashedBlocks:
 
     def forked(self, requests: Requests | None) -> HashedBlocks:
         other = object.__new__(HashedBlocks)
+        other._apart = self._apart
         other.block, other.free, other._blank, other._tracks = self.block, self.free, self._blank, self._tracks
         known = (self._node[:], self._parent, self._end)
-        other._node, other._parent, other._end = _tree(requests) if requests else known
+        other._node, other._parent, other._end = _tree(requests, self._apart) if requests else known
         other._known = self._known.copy()
         twin = {id(each): Segment(each.key, each.low, each.high, each.holders) for each in self._all()}
         for each in self._all():
@@ -267,9 +271,11 @@ class HashedBlocks:
                 segments.remove(segment)
 
 
-def _tree(requests: Requests) -> tuple[array[int], array[int], array[int]]:
+def _tree(requests: Requests, apart: bool) -> tuple[array[int], array[int], array[int]]:
     """Of each request its node, of each node the one above it and its end."""
     prefixes = requests.prefixes
+    if apart and prefixes is not None and requests.adapter is not None:
+        prefixes = by_adapter(prefixes, requests.adapter)
     if prefixes is None:
         return array("q", [-1]) * len(requests), array("q"), array("q")
     return array("q", prefixes.node.tolist()), array("q", prefixes.parent.tolist()), array("q", prefixes.end.tolist())

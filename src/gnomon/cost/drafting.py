@@ -1,0 +1,23 @@
+"""What speculative decoding adds to a step beside the tokens that it verifies: writing the next drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftCost:
+    """Seconds after a step until the drafts of its sequences are there."""
+
+    drafts: int
+    """Of each sequence."""
+    base_s: float = 0.0
+    sequence_s: float = 0.0
+    ragged_s: float = 0.0
+    """Of a step in which a sequence has no draft: it is not captured whole, and pieces of it are launched."""
+    passes: int = 0
+    """Of a model that writes one token of each sequence in a pass."""
+    share: float = 0.0
+    """Of the large model's time in everything that follows the tokens alone, what a pass takes."""
+    head: float = 0.0
+    """Of the time of its head."""

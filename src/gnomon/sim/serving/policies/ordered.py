@@ -1,0 +1,254 @@
+"""Chunked mixed batches with priorities, with LoRA adapters, or both: vLLM V1's scheduler (checked against 0.24.0).
+
+By priority, waiting requests come in lowest number first, and who finds no block takes the highest number of the batch
+out, which may be itself: then those behind it in the batch pause for the step. With adapters, a step has no more of
+them than there are slots; a request that would need one more is passed over until a slot is free. Adapters of a step
+are in slots of the GPU's memory, the last used ones stay there, and others are copied in from the host's memory, or
+read into that first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappush
+from typing import Self
+
+import numpy as np
+
+from gnomon.sim.serving.base import CALL, NO_REQUEST, ONCE, UNTIL_ARRIVAL, UNTIL_END, Decision, Queue
+from gnomon.sim.serving.caches.base import CacheModel
+from gnomon.sim.serving.policies.chunked import ChunkedPolicy
+from gnomon.sim.serving.policies.slots import AdapterSlots
+from gnomon.sim.serving.policies.waiting import NO_ADAPTER, ByArrival, ByPriority, Slots, Waiting
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Ints, Requests
+
+
+class OrderedPolicy(ChunkedPolicy):
+    """See `gnomon.sim.serving.base.Policy`. `resumed` has all that wait and that the scheduler can see."""
+
+    __slots__ = ("_adapter", "_again", "_by_priority", "_priority", "_slots", "_stalled", "held_s", "resumed")
+
+    resumed: Waiting  # type: ignore[assignment]
+    held_s: float
+
+    def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
+        super().__init__(requests, limits, cache)
+        self._adapter, self._priority = _columns(requests)
+        self._by_priority = limits.by_priority
+        self._slots = AdapterSlots(limits) if limits.adapter_slots else None
+        self.resumed = ByPriority() if limits.by_priority else ByArrival()
+        self._again: set[int] = set()
+        """Those that wait and ran before."""
+        self._stalled: frozenset[int] = frozenset()
+        """Decodes that the last decision left out."""
+        self.held_s = 0.0
+
+    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+        self._adapter.append(NO_ADAPTER)
+        self._priority.append(0)
+        return super().add(prompt, output, node, loaded)
+
+    def forked(self, requests: Requests | None) -> Self:
+        waiting, self.resumed = self.resumed, []  # type: ignore[assignment]
+        other = super().forked(requests)
+        self.resumed, other.resumed = waiting, waiting.forked()
+        other._adapter, other._priority = _columns(requests) if requests else (self._adapter, self._priority)
+        other._again = self._again.copy()
+        other._slots = self._slots.forked() if self._slots else None
+        return other
+
+    @property
+    def variant(self) -> int:  # type: ignore[override]
+        """Adapters of the decodes."""
+        if self._slots is None:
+            return 0
+        adapter = self._adapter
+        return len({adapter[request] for request in self.decoding} - {NO_ADAPTER})
+
+    def horizon(self, queue: Queue, now: float) -> int:
+        if self.partial != NO_REQUEST or not self.decoding or self._stalled:
+            return CALL
+        room = self.cache.free - self._crossings[self.clock % self._block]
+        if room < 0:
+            return CALL
+        self._see(queue, now)
+        if self.count >= self._places:
+            return UNTIL_END if not self.leaving else ONCE if self.resumed else UNTIL_ARRIVAL
+        request = self.resumed.next(self._open(self._scheduled(0)))
+        if request == NO_REQUEST:
+            return UNTIL_ARRIVAL
+        if self.cache.need(request, self.goal(request)) <= room:
+            return CALL
+        return ONCE if self.leaving else UNTIL_ARRIVAL if self._by_priority else UNTIL_END
+
+    def decide(self, queue: Queue, now: float) -> Decision:
+        self._see(queue, now)
+        self._stalled, self.held_s, before = frozenset(), 0.0, self._stalled
+        need = self._crossings[self.clock % self._block]
+        short = self.partial != NO_REQUEST or need > self.cache.free
+        if not (self._by_priority and short):
+            decision = super().decide(queue, now)
+        else:
+            decision = self._decide_short(before)
+            if not decision.preempted:
+                left = self._step_tokens - decision.tokens
+                left = self._admit(queue, now, left, decision.chunks, decision.prompts)
+                decision = decision._replace(tokens=self._step_tokens - left)
+        if self._slots and decision.chunks:
+            used = self._scheduled(len(decision.prompts))
+            self.held_s = self._slots.use(used)
+            decision = decision._replace(variant=len(used))
+        return decision
+
+    def ordered(self) -> Iterator[int]:
+        return (request for request in self._stack if request in self.decoding and request not in self._stalled)
+
+    def _see(self, queue: Queue, now: float) -> None:
+        """Requests that the scheduler can see by now wait here."""
+        visible, head = queue.visible_s, queue.head
+        while visible[head] <= now:
+            self.resumed.arrive(head, self._adapter[head] if self._slots else NO_ADAPTER, self._priority[head])
+            head += 1
+        queue.head = head
+
+    def _scheduled(self, prompts: int) -> set[int]:
+        """Adapters of the decodes that run, and of as many of the last of the batch, whose prompts do."""
+        if self._slots is None:
+            return set()
+        adapter = self._adapter
+        found = {adapter[request] for request in self.decoding if request not in self._stalled}
+        found.update(adapter[request] for request in self._stack[len(self._stack) - prompts :])
+        found.discard(NO_ADAPTER)
+        return found
+
+    def _open(self, scheduled: set[int]) -> Slots:
+        return scheduled if self._slots and len(scheduled) >= self._slots.count else None
+
+    def _admit(self, queue: Queue, now: float, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
+        waiting, scheduled = self.resumed, self._scheduled(len(prompts))
+        while budget > 0 and self.count < self._places:
+            request = waiting.next(self._open(scheduled))
+            if request == NO_REQUEST:
+                break
+            new, found = self.enter(request, budget)
+            if not new:
+                break
+            waiting.pop()
+            if request in self._again:
+                self._again.discard(request)
+            else:
+                queue.scheduled_s[request] = now
+            if self._slots and self._adapter[request] != NO_ADAPTER:
+                scheduled.add(self._adapter[request])
+            budget -= new
+            chunks.append((new, found))
+            prompts.append(request)
+        return budget
+
+    def preempt_last(self) -> int:
+        request = super().preempt_last()
+        self._again.add(request)
+        return request
+
+    def _decide_short(self, before: frozenset[int]) -> Decision:
+        """A call in which blocks may run out: request by request, in the order of the batch, as vLLM does it; `before`
+        are those that the last one left out, and have no token in flight."""
+        self.sweep()
+        batch, at, budget = self._stack[:], 0, self._step_tokens
+        runs: dict[int, int] = {}
+        preempted: list[int] = []
+        while at < len(batch):
+            request = batch[at]
+            if request in self.leaving:
+                at += 1
+                continue
+            tokens, need = self._wants(request, budget)
+            while need > self.cache.free:
+                last = max(batch, key=lambda one: (self._priority[one], one))
+                batch.remove(last)
+                if last in runs:
+                    budget += runs.pop(last)
+                    at -= 1
+                    self._take_out(last, 1, before)
+                else:  # vLLM does not move on by one where that one was before it and is leaving: the next is left out
+                    self._take_out(last, 0, before)
+                preempted.append(last)
+                if last == request:
+                    break
+            if request in preempted:
+                break
+            self.cache.take(need)
+            runs[request] = tokens
+            budget -= tokens
+            at += 1
+        return self._as_run(runs, preempted)
+
+    def _wants(self, request: int, budget: int) -> tuple[int, int]:
+        """Tokens of a request of the batch, and the new blocks that they take."""
+        if request != self.partial:
+            base, _ = self.decoding[request]
+            return 1, int((base + self.clock) % self._block == 0)
+        had = self.partial_tokens
+        piece = min(self.goal(request) - had, budget)
+        return piece, -(-(had + piece) // self._block) + (-had // self._block)
+
+    def _as_run(self, runs: dict[int, int], preempted: list[int]) -> Decision:
+        """The decision in which these run, with their tokens; other decodes pause."""
+        chunks: list[tuple[int, int]] = []
+        prompts: list[int] = []
+        piece = runs.pop(self.partial, 0) if self.partial != NO_REQUEST else 0
+        if piece:
+            chunks.append((piece, self.partial_tokens))
+            prompts.append(self.partial)
+            self._count_chunk(piece, self.partial_tokens)
+            self.partial_tokens += piece
+            self.cache.extend(self.partial, self.partial_tokens)
+        context = sum(self.decoding[request][0] for request in runs) + len(runs) * self.clock
+        if runs or piece:
+            self._stalled = frozenset(self.decoding.keys() - runs.keys())
+            for request in self._stalled if runs else ():
+                self._stall(request)
+        return Decision(len(runs), context, chunks, prompts, preempted, len(runs) + piece)
+
+    def _stall(self, request: int) -> None:
+        """A decode does not take part in the step that the clock counts next."""
+        base, end = self.decoding[request]
+        self.decoding[request] = (base - 1, end + 1)
+        self._base_sum -= 1
+        self._crossings[-base % self._block] -= 1
+        self._crossings[(1 - base) % self._block] += 1
+        heappush(self._ends, (end + 1, request))
+
+    def _take_out(self, request: int, ran: int, before: frozenset[int]) -> None:
+        """Preempt a request that had `ran` tokens of this call; see `preempt_last`."""
+        self._stack.remove(request)
+        in_flight = int(self.in_flight and request not in before)
+        if request in self.decoding:
+            goal, cached = self.goal(request), self._drop(request)
+            known = cached + 1 - in_flight if ran else cached - in_flight if cached > goal else cached
+            self.cache.preempt(request, cached + ran, known)
+            self._made[request] = cached - self._prompt[request] + 1
+        elif request == self.partial:
+            self.cache.preempt(request, self.partial_tokens, self.partial_tokens)
+            self.partial = NO_REQUEST
+        else:
+            tokens = self.leaving.pop(request)
+            self.cache.leave(request, tokens, tokens - in_flight if tokens > self.goal(request) else tokens)
+            self.count -= 1
+            self.preemptions += 1
+            return
+        self.resumed.append(request)
+        self._again.add(request)
+        self.count -= 1
+        self.preemptions += 1
+
+
+def _columns(requests: Requests) -> tuple[list[int], list[int]]:
+    """Adapter and priority of each request."""
+
+    def values(column: Ints | None, missing: int) -> list[int]:
+        found: list[int] = (np.full(len(requests), missing) if column is None else column).tolist()
+        return found
+
+    return values(requests.adapter, NO_ADAPTER), values(requests.priority, 0)

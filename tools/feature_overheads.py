@@ -1,0 +1,175 @@
+"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FOLDER` prints the
+figures of `src/gnomon/engines/vllm/features.yaml`.
+
+FOLDER has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
+on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters. The
+host's are from first tokens of single requests whose adapter was in a slot, in the host's memory or on disk, and from
+steps before a prompt in the first half of a load. Its second half and the other loads are for tools/feature_accuracy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnomon.cost.adapters import AdapterCost
+from gnomon.cost.drafting import DraftCost
+from gnomon.engines.vllm.lora import adapter_bytes, adapter_cost
+from gnomon.load import model, parse_pool
+from gnomon.load.deployments import deploy
+from gnomon.spec import Strategy
+
+FULL = 8192
+STAGES = ("queued_us", "scheduled_us", "made_us", "first_us")
+DEVICE = ("launch_s", "tile_s", "read_s")
+Data = Mapping[str, Any]
+
+
+def loads(data: Data, name: str, adapters: bool | None = None) -> Iterator[Data]:
+    for load in data["loads"]:
+        asked = bool(load.get("each", {}).get("adapter"))
+        if load["name"] == name and not load.get("error") and adapters in (None, asked):
+            yield load
+
+
+def decode_us(load: Data) -> float:
+    """The median step in which all requests decode, and did before."""
+    steps = load["steps"]
+    outputs, prompts = np.array(steps["outputs"]), np.array(steps["prompts"])
+    alone = (outputs == load["requests"]) & (prompts == 0)
+    alone[1:] &= alone[:-1]
+    return float(np.median(np.array(steps["core_us"])[alone]))
+
+
+def prompt_us(load: Data) -> float:
+    """The median step of 8,192 tokens of prompts after one such."""
+    steps = load["steps"]
+    full = np.array(steps["prompt_tokens"]) == FULL
+    full[1:] &= full[:-1]
+    full[0] = False
+    return float(np.median(np.array(steps["core_us"])[full]))
+
+
+def first_us(load: Data, place: int = 0) -> float:
+    each = load["each"]
+    return float(sum(np.broadcast_to(np.array(each[name]), load["requests"])[place] for name in STAGES))
+
+
+def launch_us(load: Data) -> float:
+    """The median of the steps, in the first half, whose outputs waited until one with a prompt was launched."""
+    steps = load["steps"]
+    prompts, half = np.array(steps["prompts"]), len(steps["prompts"]) // 2
+    before = np.append(prompts[1:] == 1, False)
+    return float(np.median(np.array(steps["core_us"])[:half][before[:half]]))
+
+
+def device_rows(base: Data, others: list[Data]) -> Iterator[tuple[int, int, float]]:
+    """Tokens, adapters and the seconds that they add."""
+    plain = {load["requests"]: load for load in loads(base, "static", False)}
+    for other in others:
+        for load in loads(other, "static", True):
+            count = load["requests"]
+            adapters = len(set(np.atleast_1d(load["each"]["adapter"]).tolist()))
+            yield count, adapters, (decode_us(load) - decode_us(plain[count])) * 1e-6
+            if count >= 128:
+                yield FULL, adapters, (prompt_us(load) - prompt_us(plain[count])) * 1e-6
+
+
+def fitted(cost: AdapterCost, rows: list[tuple[int, int, float]]) -> AdapterCost:
+    """The device's figures, each row with the same weight by its logarithm."""
+    none = replace(cost, **dict.fromkeys(DEVICE, 0.0))
+    fixed = np.array([none.work(tokens, adapters)[0] for tokens, adapters, _ in rows])
+    seconds = np.array([row[2] for row in rows])
+    parts = [
+        [replace(none, **{name: 1.0}).work(tokens, adapters)[0] for name in DEVICE] for tokens, adapters, _ in rows
+    ]
+    slopes = np.array(parts) - fixed[:, None]
+    found = np.linalg.lstsq(slopes / seconds[:, None], (seconds - fixed) / seconds, rcond=None)[0]
+    return replace(cost, **{name: float(max(value, 0.0)) for name, value in zip(DEVICE, found, strict=True)})
+
+
+def host_figures(base: Data, few: Data, many: Data, groups: int, size: float) -> dict[str, float]:
+    """Of a launch and of loading an adapter. A request alone whose adapter is in a slot, in memory, and on disk."""
+    plain, slot, memory = (first_us(next(loads(data, "static"))) for data in (base, few, many))
+    load, adapted = next(loads(base, "plain")), next(loads(few, "plain"))
+    idle, busy = slot - plain, launch_us(adapted) - launch_us(load)
+    host = float(np.sqrt(idle * busy))
+    copied = memory - slot
+    cold = next(loads(few, "cold"))
+    disk = float(np.median([first_us(cold, place) for place in range(cold["requests"])]))
+    read = disk - copied - decode_us(next(loads(few, "static")))  # a short prompt is as long as a decode step
+    return {
+        "host_us": host / groups,
+        "copy_bytes_s": size / (copied * 1e-6),
+        "read_bytes_s": size / (max(read, 1.0) * 1e-6),
+    }
+
+
+def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
+    """Of n-gram lookup, on static batches: what steps take beyond the tokens that they verify where all drafts were
+    found and accepted, and beyond one token of each sequence where none was found."""
+    drafts = data["arguments"]["speculative_config"]
+    given = {"max_model_len": 16384, "speculative_method": "ngram_gpu"}
+    given |= {"num_speculative_tokens": drafts["num_speculative_tokens"]}
+    engine, deployment = deploy(model(data["model"]), parse_pool("H200"), dtype="bf16", settings=given)
+    free = replace(engine.step_model(deployment), drafting=DraftCost(drafts=drafts["num_speculative_tokens"]))
+    cost = free.table(max_context=4096, max_tokens=8192, max_sequences=256)
+    rows: list[tuple[int, bool, float, float]] = []
+    for load in loads(data, "static"):
+        count, steps = load["requests"], {name: np.array(column) for name, column in load["steps"].items()}
+        found = bool(load["accepted_at"][0])
+        alone = (steps["outputs"] == count) & (steps["prompts"] == 0)
+        alone &= steps["accepted"] == (steps["drafted"] if found else 0)
+        if alone.sum() < 5:
+            continue
+        curve = cost.decode_curve(count) if found else cost.varied_curve(count, 1.0, count)
+        ours = float(np.interp(1024 + 64, curve.context, curve.seconds))
+        rows.append((count, found, float(np.median(steps["core_us"][alone])) * 1e-6, ours))
+    ones = np.array([[1.0, count, float(not found)] for count, found, _, _ in rows])
+    seconds, ours_s = (np.array([row[at] for row in rows]) for at in (2, 3))
+    fit = np.linalg.lstsq(ones / seconds[:, None], (seconds - ours_s) / seconds, rcond=None)[0]
+    for (count, found, measured, _), error in zip(rows, (ones @ fit + ours_s) / seconds - 1, strict=True):
+        print(
+            f"# {count} sequences, drafts {'accepted' if found else 'missing'}: {measured * 1e3:.2f} ms, {error:+.1%}"
+        )
+    yield from zip(("base_us", "sequence_us", "ragged_us"), (1e6 * fit).tolist(), strict=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the measurements of the first batch are")
+    parser.add_argument("--drafts", type=Path, help="ngram.json.gz of the second")
+    asked = parser.parse_args()
+    folder = asked.folder
+    base, few, many = (
+        json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes())) for name in ("base", "lora-4", "lora-8")
+    )
+    network, settings = model(base["model"]), {"enable_lora": True, "max_loras": 4, "max_model_len": 16384}
+    _, deployment = deploy(network, parse_pool("H200"), dtype="bf16", settings=settings)
+    cost = adapter_cost(deployment)
+    assert cost is not None
+    rows = list(device_rows(base, [few, many]))
+    found = fitted(cost, rows)
+    for tokens, adapters, seconds in rows:
+        ours = found.work(tokens, adapters)[0]
+        print(f"# {tokens} tokens, {adapters} adapters: {seconds * 1e3:.2f} ms, {ours / seconds - 1:+.1%}")
+    groups = sum(group.times for group in cost.layers)
+    size = adapter_bytes(network, Strategy(), cost.rank)
+    figures = {f"{name[:-2]}_us": getattr(found, name) * 1e6 for name in DEVICE}
+    figures |= host_figures(base, few, many, groups, size)
+    for name, value in figures.items():
+        print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
+    if asked.drafts:
+        for name, value in draft_figures(json.loads(gzip.decompress(asked.drafts.read_bytes()))):
+            print(f"    {name}: {value:.4g}")
+
+
+if __name__ == "__main__":
+    main()
