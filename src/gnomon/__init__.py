@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gnomon.api.explain import explain
     from gnomon.api.export import export
     from gnomon.api.fit import fit
+    from gnomon.api.imported import import_plan
     from gnomon.api.known import chips, models, new_chip, techniques
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
@@ -45,6 +46,7 @@ __all__ = [
     "explain",
     "export",
     "fit",
+    "import_plan",
     "launch",
     "models",
     "new_chip",
@@ -70,6 +72,7 @@ _HOMES = {
     "explain": "gnomon.api.explain",
     "export": "gnomon.api.export",
     "fit": "gnomon.api.fit",
+    "import_plan": "gnomon.api.imported",
     "launch": "gnomon.api.launch",
     "models": "gnomon.api.known",
     "new_chip": "gnomon.api.known",

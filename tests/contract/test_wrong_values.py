@@ -49,6 +49,7 @@ LINES = {
     "export": f"export {PLAN}",
     "fit": "fit llama-3.2-1b --on H100",
     "history": "history",
+    "import": "import 'vllm serve llama-3.2-1b' --on H100",
     "lab run": "lab run gptq",
     "launch": f"launch {PLAN} --dry-run",
     "models": "models",

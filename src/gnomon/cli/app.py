@@ -21,6 +21,7 @@ COMMANDS = {
     "sweep": "gnomon.cli.sweep",
     "compare": "gnomon.cli.compare",
     "techniques": "gnomon.cli.techniques",
+    "import": "gnomon.cli.imported",
     "export": "gnomon.cli.export",
     "launch": "gnomon.cli.launch",
     "verify": "gnomon.cli.verify",
