@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gnomon.api.simulate_training import simulate_training
     from gnomon.api.sweep import sweep
     from gnomon.api.trace import trace
+    from gnomon.api.tune import tune
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
     from gnomon.papers.tried import try_idea
@@ -61,6 +62,7 @@ __all__ = [
     "techniques",
     "trace",
     "try_idea",
+    "tune",
     "verify",
 ]
 
@@ -86,6 +88,7 @@ _HOMES = {
     "techniques": "gnomon.api.known",
     "trace": "gnomon.api.trace",
     "try_idea": "gnomon.papers.tried",
+    "tune": "gnomon.api.tune",
     "verify": "gnomon.api.verify",
 }
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "try": "gnomon.cli.try_idea",
     "sweep": "gnomon.cli.sweep",
     "compare": "gnomon.cli.compare",
+    "tune": "gnomon.cli.tune",
     "techniques": "gnomon.cli.techniques",
     "import": "gnomon.cli.imported",
     "export": "gnomon.cli.export",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.report.text import INDENT, Style, next_steps, table
-from gnomon.spec.imported import ImportedPlan
+from gnomon.spec.imported import UNMODELLED, ImportedPlan
 
 
 def render(answer: ImportedPlan, style: Style) -> str:
@@ -22,7 +22,7 @@ def render(answer: ImportedPlan, style: Style) -> str:
 
 def _ignored(answer: ImportedPlan, affects: bool, style: Style) -> Iterator[str]:
     """Options of one kind: those that change what the deployment does come first."""
-    found = [(one.option, one.why) for one in answer.ignored if one.affects is affects]
+    found = [(one.option, one.why.removeprefix(UNMODELLED)) for one in answer.ignored if one.affects is affects]
     if found:
         yield style.faint(f"{INDENT}{'not modelled' if affects else 'without effect on the figures'}")
         yield from (f"{INDENT}{line}" for line in table(found, "<<"))
