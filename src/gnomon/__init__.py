@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gnomon.api.explain import explain
     from gnomon.api.export import export
     from gnomon.api.fit import fit
+    from gnomon.api.imported import import_plan
     from gnomon.api.known import chips, models, new_chip, techniques
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gnomon.api.simulate_training import simulate_training
     from gnomon.api.sweep import sweep
     from gnomon.api.trace import trace
+    from gnomon.api.tune import tune
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
     from gnomon.papers.tried import try_idea
@@ -45,6 +47,7 @@ __all__ = [
     "explain",
     "export",
     "fit",
+    "import_plan",
     "launch",
     "models",
     "new_chip",
@@ -59,6 +62,7 @@ __all__ = [
     "techniques",
     "trace",
     "try_idea",
+    "tune",
     "verify",
 ]
 
@@ -70,6 +74,7 @@ _HOMES = {
     "explain": "gnomon.api.explain",
     "export": "gnomon.api.export",
     "fit": "gnomon.api.fit",
+    "import_plan": "gnomon.api.imported",
     "launch": "gnomon.api.launch",
     "models": "gnomon.api.known",
     "new_chip": "gnomon.api.known",
@@ -83,6 +88,7 @@ _HOMES = {
     "techniques": "gnomon.api.known",
     "trace": "gnomon.api.trace",
     "try_idea": "gnomon.papers.tried",
+    "tune": "gnomon.api.tune",
     "verify": "gnomon.api.verify",
 }
 

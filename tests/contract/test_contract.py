@@ -144,6 +144,15 @@ def test_predict_on_several_chips(cli: Cli) -> None:
     assert "all_reduce" not in alone
 
 
+def test_import(cli: Cli) -> None:
+    words = ["import", "vllm serve llama-3.1-8b --port 80 -tp 2 --max-model-len 8k", "--on", "H100:4"]
+    answer = cli(*words)
+    assert answer["schema"] == "gnomon.import/1"
+    check(answer, {"plan": dict, "ignored": [{"option": str, "why": str, "affects": bool}], "variables": dict})
+    assert (answer["plan"]["replicas"], answer["plan"]["strategy"]["tp"]) == (2, 2)
+    assert json.loads(json.dumps(gnomon.import_plan(words[1], on="H100:4").to_dict())) == answer
+
+
 def test_fit(cli: Cli) -> None:
     answer = cli("fit", "llama-3.1-8b", "--on", "H100")
     assert answer["schema"] == "gnomon.fit/1"

@@ -49,6 +49,7 @@ LINES = {
     "export": f"export {PLAN}",
     "fit": "fit llama-3.2-1b --on H100",
     "history": "history",
+    "import": "import 'vllm serve llama-3.2-1b' --on H100",
     "lab run": "lab run gptq",
     "launch": f"launch {PLAN} --dry-run",
     "models": "models",
@@ -64,6 +65,7 @@ LINES = {
     "simulate serve": "simulate serve llama-3.2-1b --on H100 --rate 4 --input 100 --output 8 --requests 20",
     "simulate train": "simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16",
     "sweep": "sweep sweep.yaml --out out.jsonl",
+    "tune": f"tune {PLAN} --rate 4 --input 100 --output 8 --requests 20",
     "try": "try gptq --model llama-3.2-1b --on H100",
     "verify": f"verify {PLAN}",
 }

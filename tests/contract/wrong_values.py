@@ -28,6 +28,8 @@ CALLS: dict[str, dict[str, Any]] = {
        "settings": {"max_num_seqs": 64, "max_num_batched_tokens": 2048}},
     "plan_training": TRAINING | {"cluster": "H100:4"},
     "try_idea": {"name": "gptq"} | SMALL,
+    "import_plan": {"source": "vllm serve llama-3.2-1b --max-num-seqs 64", "on": "H100"},
+    "tune": {"plan": PLAN, "slo": "ttft_p90=1s"} | LOAD,
     "export": {"plan": PLAN},
     "compare": {"plans": (PLAN, PLAN)} | LOAD,
     "launch": {"plan": PLAN, "dry_run": True},

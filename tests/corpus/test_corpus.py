@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.corpus import fuzzed, hand, measured
+from tests.corpus import commands, fuzzed, hand, measured
 from tests.corpus.bases import BASES, BESIDE
 from tests.corpus.case import Case
 
 from gnomon.cli.run import run
 
-CASES = [*hand.cases(), *measured.cases(), *fuzzed.cases()]
+CASES = [*hand.cases(), *measured.cases(), *commands.cases(), *fuzzed.cases()]
 
 
 def test_there_are_hundreds_of_them() -> None:

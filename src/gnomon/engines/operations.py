@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gnomon.spec import Model, Plan
+from gnomon.spec import Model, Plan, Strategy
+from gnomon.spec.imported import IgnoredOption
 
 if TYPE_CHECKING:  # what runs an engine for real needs NumPy
     from gnomon.engines.replay import Runner
@@ -106,11 +107,59 @@ class Container:
     """Probes, ten seconds apart, until a server that has not answered is started again."""
 
 
-class Operations(Protocol):
-    """What writes, starts and runs serving plans of one engine: the module `operations` of its folder.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCommand:
+    """A command that starts an engine, as a user, a script or a manifest has it. What a shell would fill in, and
+    nobody has, is a `Variable`."""
 
-    `import_command(text)`, which reads a command of the engine back as settings and degrees, has its place here.
-    """
+    arguments: tuple[str, ...]
+    """Behind the program's name."""
+    image: str = ""
+    """The container image it runs in, where one is named."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedCommand:
+    """One replica, or one process of it, as a command of its engine says it."""
+
+    model: str
+    """As it is written."""
+    strategy: Strategy
+    dtype: str
+    kv_dtype: str
+    settings: Mapping[str, Any]
+    version: str
+    nodes: int
+    """Nodes of the replica."""
+    worker: bool
+    """Whether it is a process of a replica that another one takes the requests of."""
+    devices: int
+    """Chips that the process may see; 0 where nothing says so."""
+    ignored: tuple[IgnoredOption, ...]
+
+    @property
+    def same(self) -> tuple[Any, ...]:
+        """What all replicas of a plan share."""
+        return self.model, self.strategy, self.dtype, self.kv_dtype, dict(self.settings), self.version, self.nodes
+
+
+class CommandNames(Protocol):
+    """What a command names and an engine does not open itself."""
+
+    @property
+    def dtype(self) -> str:
+        """The format of the weights, where the user says it; empty where the checkpoint does."""
+
+    def model(self, name: str) -> Model:
+        """The network behind a model's name or folder."""
+
+    def config(self, path: str) -> Mapping[str, Any]:
+        """The fields of a configuration file."""
+
+
+class Operations(Protocol):
+    """What writes, starts, reads back and runs serving plans of one engine: the module `operations` of its folder."""
 
     NAME: str
     TITLE: str
@@ -141,6 +190,17 @@ class Operations(Protocol):
 
     def container(self, plan: Plan) -> Container:
         """One replica on one node. Raises InputError where no image runs on the plan's chips."""
+
+    def own_command(self, words: Sequence[str], image: str = "") -> EngineCommand | None:
+        """The engine's part of a command line, whatever stands before it; nothing where it starts something else. With
+        an `image` the words are arguments of what a container of it starts by itself."""
+
+    def config_command(self, fields: Mapping[str, Any]) -> EngineCommand | None:
+        """The command that a configuration file of the engine stands for; nothing where it is none."""
+
+    def import_command(self, command: EngineCommand, names: CommandNames) -> ImportedCommand:
+        """Degrees, formats and settings of a command. Nothing is run and nothing filled in: every option acts, is
+        listed as ignored with the reason, or raises InputError."""
 
     def not_expressed(self, plan: Plan) -> list[str]:
         """What of the plan the engine's options cannot express."""

@@ -10,7 +10,7 @@ from gnomon.errors import InputError
 from gnomon.spec import Plan, ServingLoad, TrainingLoad
 from gnomon.spec.key_figures import KEY_FIGURES, SERVING_PLAN, TRAINING_PLAN, KeyFigure
 from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.spec.questions.plans import CompareQuestion
+from gnomon.spec.questions.plans import SharedLoadQuestion
 from gnomon.spec.side_by_side import SideBySide
 
 COMPARABLE = ("predict", "fit", "simulate serve", "try")
@@ -41,7 +41,7 @@ def check_work(names: Sequence[str], plans: Sequence[Plan]) -> None:
             raise InputError(f"is a {one} plan, and the first is a {other} plan", where=name, hint=hint)
 
 
-def shared_work(name: str, plan: Plan, question: CompareQuestion) -> ServingLoad | TrainingLoad:
+def shared_work(name: str, plan: Plan, question: SharedLoadQuestion) -> ServingLoad | TrainingLoad:
     """What all plans do: the first plan's training job, or the load that was given, or the first plan's."""
     if not plan.trains:
         return _shared_load(name, plan, question)
@@ -52,7 +52,7 @@ def shared_work(name: str, plan: Plan, question: CompareQuestion) -> ServingLoad
     return plan.load
 
 
-def _shared_load(name: str, plan: Plan, question: CompareQuestion) -> ServingLoad:
+def _shared_load(name: str, plan: Plan, question: SharedLoadQuestion) -> ServingLoad:
     own = plan.load if isinstance(plan.load, ServingLoad) else None
     trace, given = str(question.trace or ""), question.load
     lengths = any(key in given for key in ("trace", "input", "output"))

@@ -23,6 +23,8 @@ REPORTS = {
     "gnomon.try/1": "gnomon.report.tried",
     "gnomon.sweep/1": "gnomon.report.sweep",
     "gnomon.compare/1": "gnomon.report.compare",
+    "gnomon.tune/1": "gnomon.report.tuned",
+    "gnomon.import/1": "gnomon.report.imported",
     "gnomon.export/1": "gnomon.report.export",
     "gnomon.accuracy/1": "gnomon.report.accuracy",
     "gnomon.techniques/1": "gnomon.report.techniques",

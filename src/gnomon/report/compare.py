@@ -103,4 +103,5 @@ def _numbers(values: Sequence[Any]) -> list[float | None]:
 
 def _next(answer: SideBySide) -> list[str]:
     command = "export" if answer.plans else "explain"
-    return [words("gnomon", command, answer.names[0]), "gnomon history"]
+    named = next((name for name in answer.names if " " not in name), "")
+    return [*([words("gnomon", command, named)] if named else []), "gnomon history"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnomon.spec.answers import Result
+from gnomon.spec.answers import NotModelled, Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,3 +27,5 @@ class SideBySide(Result):
     """Figures: `figure`, `unit`, `values` with their intervals, and `ratios` to the first."""
     plans: tuple[Mapping[str, Any], ...] = field(default=())
     """The plans in full; none of stored answers."""
+    not_modelled: tuple[NotModelled, ...] = ()
+    """Options of commands that change what they do and none of these figures."""

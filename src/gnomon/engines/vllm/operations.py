@@ -1,4 +1,4 @@
-"""vLLM's operations: launch commands and scripts, containers, and the engine run for real."""
+"""vLLM's operations: launch commands and scripts, containers, commands read back, and the engine run for real."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.engines.operations import Container
 from gnomon.engines.vllm import ENGINE, launch
 from gnomon.engines.vllm.degrees import arranged
+from gnomon.engines.vllm.imported import config_command, import_command, own_command
 from gnomon.engines.vllm.launch import (
     first_command,
     headline,
@@ -38,11 +39,14 @@ __all__ = [
     "check",
     "check_measured",
     "command",
+    "config_command",
     "container",
     "headline",
+    "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "own_command",
     "program",
     "runner",
     "script",

@@ -180,7 +180,7 @@ _FROM_STRATEGY = {
 def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     """Every setting, with vLLM's defaults where none (or None) was given. Texts such as `true` are understood."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    values = {name: _parsed(BY_NAME[name], value) for name, value in named.items()}
+    values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["max_model_len"] is None:
         settings["max_model_len"] = model.max_context
@@ -324,7 +324,8 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: Option, value: Any) -> int | float | bool | str:
+def parsed(option: Option, value: Any) -> int | float | bool | str:
+    """A value of a setting, from a text or as it is. Raises InputError where it is none."""
     if option.kind is str:
         if option.choices and str(value) not in option.choices:
             raise _bad(option, value, f"one of {', '.join(option.choices)}")

@@ -1,4 +1,5 @@
-"""`export` and `compare`: a plan as the files of another program, and plans beside each other."""
+"""`export`, `compare` and `tune`: a plan as the files of another program, plans beside each other, and what to change
+in one."""
 
 from __future__ import annotations
 
@@ -7,17 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.spec.questions.base import Question, argument, flag
-from gnomon.spec.questions.serving import LoadQuestion
+from gnomon.spec.questions.serving import SLO_HELP, LoadQuestion
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gnomon.spec.answers import Result
+    from gnomon.spec.cluster import Pool
     from gnomon.spec.plan import Plan
+    from gnomon.spec.questions.serving import Goals
 
 MOST_JOBS = 1024
 PLAN_HELP = "A plan's file, a run's id, or `last`."
-COMPARED_HELP = "Two or more: a plan's file, a run's id, `last`, an answer's .json."
+COMPARED_HELP = "Two or more: a plan's file, a run's id, `last`, an answer's .json, or what `gnomon import` takes."
+TUNED_HELP = "A plan's file, a run's id, `last`, or what `gnomon import` takes, as a command in quotes."
+COMMANDS_ON_HELP = "The chips of commands that do not say it; with N, of all replicas."
 TO_HELP = "{targets}; by default what the plan's engine needs."
 CHECKPOINT_HELP = "Weights to serve, where the model's are in another format."
 FORCE_HELP = "Also a plan that would not run, with a warning inside; overwrite other files."
@@ -54,14 +59,9 @@ class SweepQuestion(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareQuestion(LoadQuestion):
-    """Plans, or answers of one command, side by side.
+class SharedLoadQuestion(LoadQuestion):
+    """A load that plans are put under, in the place of their own."""
 
-    Serving plans are simulated under one load, the first one's where none is given; training plans do the first one's
-    job.
-    """
-
-    plans: tuple[str | Path | Plan | Result, ...] = argument("plans", "A B…", COMPARED_HELP)
     seed: int | None = flag("--seed", "size", "S", "Seed of the draw.", default=None, least=0)
 
     @property
@@ -69,3 +69,27 @@ class CompareQuestion(LoadQuestion):
         """What was said of a load."""
         named = {name: getattr(self, name) for name in ("trace", "rate", "input", "output", "requests", "seed")}
         return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareQuestion(SharedLoadQuestion):
+    """Plans, or answers of one command, side by side.
+
+    Serving plans are simulated under one load, the first one's where none is given; training plans do the first one's
+    job.
+    """
+
+    plans: tuple[str | Path | Plan | Result, ...] = argument("plans", "A B…", COMPARED_HELP)
+    on: str | Pool | None = flag("--on", "chips", "CHIP[:N]", COMMANDS_ON_HELP, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneQuestion(SharedLoadQuestion):
+    """What to change in a deployment: single changes that help most, and the best plan on the same chips.
+
+    Each is simulated under the load and the goals, which are the plan's own where none are given.
+    """
+
+    plan: str | Path | Plan = argument("plain", "PLAN_OR_COMMAND", TUNED_HELP)
+    on: str | Pool | None = flag("--on", "chips", "CHIP[:N]", COMMANDS_ON_HELP, default=None)
+    slo: Goals | None = flag("--slo", "goals", "GOALS", SLO_HELP, default="")

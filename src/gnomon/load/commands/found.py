@@ -1,0 +1,49 @@
+"""What a command line, a script or a manifest starts, before an engine has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gnomon.engines.operations import EngineCommand
+from gnomon.spec.imported import IgnoredOption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedProcess:
+    """One command with what stands around it. Words that nobody could fill in are `Variable`s."""
+
+    words: tuple[str, ...]
+    where: str
+    """The file, and the place in it."""
+    image: str = ""
+    """Of a container."""
+    program: bool = True
+    """Whether the words name a program; if not, they are arguments of what the image starts by itself."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    count: int = 1
+    """How many of it there are."""
+    counted: bool = False
+    """Whether the file itself says how many, as a manifest does."""
+    alternative: bool = False
+    """Whether it is started in the place of another one."""
+    chips: int = 0
+    """Chips that a container asks for; 0 where nothing says so."""
+    nodes: int = 1
+    """Containers of one replica."""
+    chip: str = ""
+    """The kind of chips, as a node selector names it."""
+    configured: Mapping[str, EngineCommand] = field(default_factory=dict)
+    """By engine, the command that its own configuration file stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSource:
+    """All that a text starts, and what was filled in or left out on the way."""
+
+    name: str
+    processes: tuple[StartedProcess, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[IgnoredOption, ...] = ()
+    header: str = ""
+    """The line in which a file that Gnomon wrote names its plan."""

@@ -1,0 +1,306 @@
+"""The plan of what a command, a script or a manifest starts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gnomon import catalog
+from gnomon.engines import engine, operated_engines, operations_of
+from gnomon.engines.operations import EngineCommand, ImportedCommand, Operations, Variable
+from gnomon.errors import GnomonError, InputError, UnknownNameError, named_by
+from gnomon.graph.lower import check_degrees
+from gnomon.graph.support import unpriced
+from gnomon.load.chips import chip as find_chip
+from gnomon.load.commands.found import CommandSource, StartedProcess
+from gnomon.load.commands.shell import require_counted
+from gnomon.load.commands.source import read_source
+from gnomon.load.files import as_path, read_yaml
+from gnomon.load.fleet import parse_pool
+from gnomon.load.hf import model as load_model
+from gnomon.load.plan import check_format, planned_pool
+from gnomon.spec import EngineChoice, Model, Plan, Pool, Strategy
+from gnomon.spec.imported import IgnoredOption, ImportedPlan
+from gnomon.spec.questions.imported import ImportQuestion
+
+_HEADER = re.compile(r"# Gnomon plan(?: \S+)?: .+ on (\d{1,7}) x (\d{1,7}) (.+), \S+ \S+")
+"""The first line of a file that Gnomon wrote: replicas, chips of each, and the chip."""
+FIELDS = (("model", "model"), ("strategy", "degrees"), ("dtype", "weights"), ("kv_dtype", "cache"),
+          ("settings", "settings"), ("version", "version"), ("nodes", "nodes"))  # fmt: skip
+MOST_REPLICAS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesOf:
+    """Opens what commands name: see `CommandNames`."""
+
+    folder: Path
+    known: str
+    """The model whose weights they are, where the user says it."""
+    dtype: str
+
+    def model(self, name: str) -> Model:
+        with named_by("--model" if self.known else "the model"):
+            try:
+                return load_model(self.known or name)
+            except GnomonError as error:
+                if not self.known:
+                    error.hint += " --model NAME says which known model the weights are of."
+                raise
+
+    def config(self, path: str) -> Mapping[str, Any]:
+        found = as_path(path)
+        return read_yaml(found if found.is_absolute() else self.folder / found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedServer:
+    """A process that an engine has read."""
+
+    process: StartedProcess
+    command: ImportedCommand
+    engine: Operations
+
+
+def imported_plan(question: ImportQuestion) -> ImportedPlan:
+    """The plan that a question's source starts, with all that it has no place for."""
+    if question.dtype:
+        check_format(question.dtype, "--dtype")
+    source = read_source(question.source)
+    names = NamesOf(folder=_folder(question.source), known=question.model or "", dtype=question.dtype or "")
+    servers = list(_servers(source, names))
+    first = _one_deployment(servers, source.name)
+    pool, chip_notes = _pool(question, source, first)
+    replicas, count_notes = _replicas(question, source, servers, pool)
+    plan = _plan(first, names, pool, replicas)
+    _check(plan, names.model(first.command.model), pool)
+    ignored = (*source.ignored, *chip_notes, *count_notes, *(one for each in servers for one in each.command.ignored))
+    used = _used(source, servers)
+    return ImportedPlan(
+        title=_title(plan, first.engine.TITLE),
+        plan=plan,
+        ignored=tuple(dict.fromkeys(ignored)),
+        variables={name: value for name, value in source.variables.items() if name in used or not used},
+        command=_written(first.engine, plan),
+    )
+
+
+def _folder(given: str | Path) -> Path:
+    path = as_path(given)
+    with suppress(OSError, ValueError):
+        if path.is_file():
+            return path.parent
+    return Path()
+
+
+def _used(source: CommandSource, servers: Sequence[StartedServer]) -> set[str]:
+    """Variables whose values stand in the words of a server."""
+    words = " ".join(word for server in servers for word in server.process.words)
+    return {name for name, value in source.variables.items() if value and value in words}
+
+
+def _servers(source: CommandSource, names: NamesOf) -> Iterator[StartedServer]:
+    for process in source.processes:
+        for name in operated_engines():
+            found = operations_of(name)
+            command = _own(found, name, process) if found else None
+            if found is None or command is None:
+                continue
+            require_counted(process)
+            with _placed(process.where):
+                yield StartedServer(process=process, command=found.import_command(command, names), engine=found)
+            break
+
+
+def _own(found: Operations, name: str, process: StartedProcess) -> EngineCommand | None:
+    if process.configured:
+        return process.configured.get(name)
+    command = found.own_command(process.words, "" if process.program else process.image)
+    if command is None:
+        return None
+    return replace(command, image=process.image or command.image, environment=process.environment)
+
+
+class _placed:
+    """Errors in here say which process they are about."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        plain = isinstance(error, GnomonError) and self._where != "the command" and not error.where.startswith("--m")
+        if isinstance(error, GnomonError) and plain and self._where not in error.where:
+            error.where = ", ".join(filter(None, [self._where, error.where]))
+
+
+def _one_deployment(servers: Sequence[StartedServer], name: str) -> StartedServer:
+    """The servers' common deployment. Raises InputError where they have none."""
+    heads = [server for server in servers if not server.command.worker]
+    if not servers:
+        known = " or ".join(found.TITLE for each in operated_engines() if (found := operations_of(each)))
+        raise InputError(f"starts no server of {known}", where=name)
+    if not heads:
+        hint = "Import the command of the node that takes requests."
+        raise InputError("starts only processes that work for a server elsewhere", where=name, hint=hint)
+    first = heads[0]
+    for other in heads[1:]:
+        if other.command.same != first.command.same or other.engine.NAME != first.engine.NAME:
+            field, word = next(pair for pair in (*FIELDS, ("", "engines")) if _differ(first, other, pair[0]))
+            one, two = (_shown(each, field) for each in (first, other))
+            message = f"starts servers with different {word if word.endswith('s') else f'{word}s'}, {one} and {two}"
+            raise InputError(message, where=name, hint="A plan has equal replicas: import one of the commands.")
+    return first
+
+
+def _differ(one: StartedServer, other: StartedServer, field: str) -> bool:
+    return not field or getattr(one.command, field) != getattr(other.command, field)
+
+
+def _shown(server: StartedServer, field: str) -> str:
+    value: Any = getattr(server.command, field) if field else server.engine.TITLE
+    if field == "strategy":
+        return _degrees(value) or "TP 1"
+    return ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else f"{value}"
+
+
+def _degrees(strategy: Strategy) -> str:
+    """`TP 4, PP 2`: degrees above one."""
+    degrees = {name: getattr(strategy, name) for name in ("tp", "pp", "dp", "ep", "cp")}
+    return ", ".join(f"{name.upper()} {degree}" for name, degree in degrees.items() if degree > 1)
+
+
+def _ranks(command: ImportedCommand) -> int:
+    return replace(command.strategy, cp=1).ranks
+
+
+def _pool(
+    question: ImportQuestion, source: CommandSource, first: StartedServer
+) -> tuple[Pool, tuple[IgnoredOption, ...]]:
+    """The chips of one replica, by what says it first: the user, a node selector, the header of Gnomon's own files."""
+    ranks, selected, header = _ranks(first.command), first.process.chip, _HEADER.fullmatch(source.header)
+    if question.on is not None:
+        pool = parse_pool(question.on)
+        unlike = selected and not _same_chip(selected, pool)
+        why = "--on names other chips"
+        notes = (IgnoredOption(option=f"node selector {selected}", why=why, affects=True),) if unlike else ()
+        return pool, notes
+    if not selected and not header:
+        hint = "Give --on, such as --on H100 or --on H100:8 for all replicas."
+        raise InputError("nothing says which chips it runs on", where=source.name, hint=hint)
+    named = selected or (header[3] if header else "")
+    try:
+        chip = find_chip(named, first.process.where if selected else source.name)
+    except GnomonError as error:
+        error.hint = f"{error.hint} --on CHIP says which it is.".strip()
+        raise
+    return planned_pool(chip, 0, ranks), ()
+
+
+def _same_chip(selected: str, pool: Pool) -> bool:
+    try:
+        return find_chip(selected).name == pool.chip.name
+    except GnomonError:
+        return False
+
+
+def _replicas(
+    question: ImportQuestion, source: CommandSource, servers: Sequence[StartedServer], pool: Pool
+) -> tuple[int, tuple[IgnoredOption, ...]]:
+    heads = [one for one in servers if not one.command.worker]
+    sure = [one for one in heads if not one.process.alternative] or heads[:1]
+    counted = sum(one.process.count for one in sure)
+    ranks, header = _ranks(heads[0].command), _HEADER.fullmatch(source.header)
+    if header and int(header[2]) == ranks and not heads[0].process.counted:
+        counted = int(header[1])
+    notes = tuple(_chip_counts(sure))
+    total = _total(question.on)
+    if not total:
+        return _possible(counted), notes
+    said = any(one.process.counted for one in heads) or counted > 1
+    if total % ranks or (said and total != counted * ranks):
+        wanted = f"those of {counted:,} replicas of {ranks}" if said else f"a multiple of the {ranks} of a replica"
+        hint = f"Give --on {pool.chip.reference}, and the number follows."
+        raise InputError(f"{total:,} chips are not {wanted}", where="--on", hint=hint)
+    return _possible(total // ranks), notes
+
+
+def _possible(replicas: int) -> int:
+    if replicas > MOST_REPLICAS:
+        raise InputError(f"{replicas:,} replicas are more than {MOST_REPLICAS:,}")
+    return replicas
+
+
+def _total(on: str | Pool | None) -> int:
+    """The chips that `--on CHIP:N` names; 0 where it names a kind alone."""
+    if isinstance(on, Pool):
+        return on.count if on.count > 1 else 0
+    found = re.search(r":\s*\d", on or "")
+    return parse_pool(on or "").count if found else 0
+
+
+def _chip_counts(heads: Sequence[StartedServer]) -> Iterator[IgnoredOption]:
+    """What containers and variables say of chips beside the degrees. Raises InputError where they are too few."""
+    for one in heads:
+        needed = -(-_ranks(one.command) // max(one.command.nodes, one.process.nodes))
+        for given, what in ((one.process.chips, "chips of the container"), (one.command.devices, "visible chips")):
+            if given and given < needed:
+                message = f"its degrees take {needed} chips on each node, and it has {given}"
+                raise InputError(message, where=one.process.where, hint="Change the degrees, or what it may use.")
+            if given > needed:
+                yield IgnoredOption(option=f"{given} {what}", why=f"the degrees take {needed} of them")
+
+
+def _plan(first: StartedServer, names: NamesOf, pool: Pool, replicas: int) -> Plan:
+    command = first.command
+    written = names.known or command.model
+    return Plan(
+        model=_reference(written),
+        chip=pool.chip.file or pool.chip.reference,
+        per_node=pool.unusual_node_size,
+        power_limit_w=pool.power_limit_w,
+        replicas=replicas,
+        strategy=command.strategy,
+        dtype=command.dtype,
+        kv_dtype=command.kv_dtype,
+        checkpoint=command.model if names.known and _reference(command.model) != _reference(written) else "",
+        engine=EngineChoice(name=first.engine.NAME, version=command.version, settings=dict(command.settings)),
+    )
+
+
+def _reference(written: str) -> str:
+    """A model of the catalog by its own name, any other as it is written."""
+    try:
+        return catalog.model_entry(written).name
+    except UnknownNameError:
+        return written
+
+
+def _check(plan: Plan, model: Model, pool: Pool) -> None:
+    """Refuse degrees that the model cannot be cut into, and settings that the engine refuses."""
+    if not unpriced(model):
+        check_degrees(model, plan.strategy)
+    made = engine(plan.engine.label)
+    _, settings = made.arranged(plan.strategy, plan.engine.settings)
+    made.settings(settings, model, replace(pool, count=plan.ranks) if pool.count != plan.ranks else pool)
+
+
+def _written(engine: Operations, plan: Plan) -> str:
+    try:
+        words = engine.command(plan)
+    except GnomonError:
+        return ""
+    return " ".join(word if isinstance(word, Variable) else shlex.quote(word) for word in words)
+
+
+def _title(plan: Plan, title: str) -> str:
+    shown = _degrees(plan.strategy)
+    replica = f"({plan.chip}{f', {shown}' if shown else ''}, {plan.dtype})"
+    return f"{plan.model}, {plan.replicas:,} x {replica}, {title}"

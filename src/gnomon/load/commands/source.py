@@ -1,0 +1,117 @@
+"""A command, or a file that holds some: a shell script, a Kubernetes manifest, a compose file or an engine's own
+configuration. Files are told apart by what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gnomon.engines import operated_engines, operations_of
+from gnomon.errors import InputError
+from gnomon.load.commands.found import CommandSource, StartedProcess
+from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes
+from gnomon.load.commands.shell import ShellReader
+from gnomon.load.commands.variables import ShellVariables
+from gnomon.load.files import MIB, as_path, is_file, is_there, parse_yaml, read_text
+from gnomon.spec.imported import IgnoredOption
+
+STRUCTURED = (".yaml", ".yml", ".json")
+HEADER = "# Gnomon plan"
+MOST_TEXT = 100_000
+"""Letters of a command."""
+MOST_PROCESSES = 10_000
+_RULE = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+
+
+def names_a_command(text: str | Path) -> bool:
+    """Whether a text is a command, and not the name of a file, a run or a plan."""
+    return isinstance(text, str) and len(text.split()) > 1 and not is_file(as_path(text.strip()))
+
+
+def holds_commands(path: Path) -> bool:
+    """Whether a file is one to import, and not a plan or an answer of Gnomon."""
+    if path.suffix not in STRUCTURED:
+        return True
+    return path.suffix != ".json" and "schema: gnomon." not in read_text(path, 4 * MIB)[:MIB]
+
+
+def read_source(given: str | Path) -> CommandSource:
+    """What a command or a file starts. Nothing of it is run."""
+    if names_a_command(given):
+        if len(str(given)) > MOST_TEXT:
+            raise InputError(f"is longer than {MOST_TEXT:,} letters", where="COMMAND")
+        return _shell(str(given), "the command")
+    path = as_path(given)
+    if not str(given).strip() or not (is_there(path) or "/" in str(given) or path.suffix):
+        raise InputError(
+            f"'{given}' is neither a file nor a command that starts a server",
+            hint=f'Quote the command: gnomon import "{_example()}".',
+        )
+    text = read_text(path, MIB)
+    if path.suffix in STRUCTURED:
+        return _structured(text, str(path))
+    return _shell(text, str(path))
+
+
+def _example() -> str:
+    return next((f"{name} serve MODEL …" for name in operated_engines()), "")
+
+
+def _shell(text: str, name: str) -> CommandSource:
+    variables = ShellVariables()
+    processes = []
+    for process in ShellReader(name, variables).processes(text):
+        processes.append(process)
+        if len(processes) > MOST_PROCESSES:
+            raise InputError(f"holds more than {MOST_PROCESSES:,} commands", where=name)
+    return _source(name, processes, variables, text)
+
+
+def _source(name: str, processes: list[StartedProcess], variables: ShellVariables, text: str) -> CommandSource:
+    header = next((line for line in text.splitlines()[:5] if line.startswith(HEADER)), "")
+    why = "its default was taken; the environment may say otherwise"
+    taken = [IgnoredOption(option=f"${{{key}:-{value}}}", why=why) for key, value in variables.defaults.items()]
+    return CommandSource(
+        name=name, processes=tuple(processes), variables=dict(sorted(variables.used.items())), ignored=tuple(taken),
+        header=header,
+    )  # fmt: skip
+
+
+def _structured(text: str, name: str) -> CommandSource:
+    variables = ShellVariables()
+    processes: list[StartedProcess] = []
+    for fields in _documents(text, name):
+        if str(fields.get("schema", "")).startswith("gnomon."):
+            hint = "`gnomon compare`, `tune` and `export` take it as it is."
+            raise InputError(f"is a file of Gnomon already ({fields['schema']})", where=name, hint=hint)
+        if is_manifest(fields):
+            processes += manifest_processes(fields, f"{name}, {fields['kind']}", variables)
+        elif is_compose(fields):
+            processes += compose_processes(fields, name, variables)
+        else:
+            processes += _configured(fields, name)
+    return _source(name, processes, variables, text)
+
+
+def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+    """The documents of a YAML file, each with the lines that it has in the file."""
+    marks = [found.start() for found in _RULE.finditer(text)] if not text.lstrip().startswith("{") else []
+    for start, end in zip([0, *marks], [*marks, len(text)], strict=True):
+        part = _RULE.sub("", text[start:end], count=1) if start in marks else text[start:end]
+        if any(line.strip() and not line.lstrip().startswith("#") for line in part.splitlines()):
+            yield parse_yaml("\n" * text.count("\n", 0, start) + part, name)
+
+
+def _configured(fields: Mapping[str, Any], name: str) -> Iterator[StartedProcess]:
+    """The configuration file of an engine."""
+    for engine in operated_engines():
+        found = operations_of(engine)
+        command = found.config_command(fields) if found else None
+        if command is not None:
+            yield StartedProcess(words=(), where=name, configured={engine: command})
+            return
+    keys = ", ".join(map(str, list(fields)[:3])) or "nothing"
+    hint = "Known: Kubernetes manifests, compose files, and an engine's own configuration."
+    raise InputError(f"holds no command: its fields are {keys}", where=name, hint=hint)

@@ -1,0 +1,29 @@
+"""The text of `gnomon import`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnomon.report.text import INDENT, Style, next_steps, table
+from gnomon.spec.imported import UNMODELLED, ImportedPlan
+
+
+def render(answer: ImportedPlan, style: Style) -> str:
+    plan = answer.plan
+    lines = [style.strong(answer.title), ""]
+    rows = [("settings", ", ".join(f"{name} {value}" for name, value in plan.engine.settings.items()))]
+    rows += [("cache", plan.kv_dtype)] + [("checkpoint", plan.checkpoint)]
+    rows += [("variables", ", ".join(f"{name}={value}" for name, value in answer.variables.items()))]
+    shown = [(name, text) for name, text in rows if text]
+    lines += [*table(shown, "<<"), ""] if shown else []
+    lines += [line for affects in (True, False) for line in _ignored(answer, affects, style)]
+    return "\n".join([*lines, *next_steps("gnomon tune last --rate 4 --input 1024 --output 256", "gnomon export last")])
+
+
+def _ignored(answer: ImportedPlan, affects: bool, style: Style) -> Iterator[str]:
+    """Options of one kind: those that change what the deployment does come first."""
+    found = [(one.option, one.why.removeprefix(UNMODELLED)) for one in answer.ignored if one.affects is affects]
+    if found:
+        yield style.faint(f"{INDENT}{'not modelled' if affects else 'without effect on the figures'}")
+        yield from (f"{INDENT}{line}" for line in table(found, "<<"))
+        yield ""

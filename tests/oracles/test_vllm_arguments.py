@@ -1,0 +1,99 @@
+"""Every flag of vLLM's own parser acts in an import, or is listed with the reason why it does not."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gnomon.engines.operations import EngineCommand
+from gnomon.engines.vllm import arguments
+from gnomon.engines.vllm.command_line import read_arguments
+from gnomon.engines.vllm.imported import import_command
+from gnomon.engines.vllm.imported_weights import CACHES, COMPUTE, MADE, NEARLY, OTHER_CACHES, STORED
+from gnomon.load import model as load_model
+
+pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+
+vllm.platforms._current_platform = CpuPlatform()
+
+from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: E402
+from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS  # noqa: E402
+from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.fixture(scope="module")
+def parser() -> Any:
+    return make_arg_parser(FlexibleArgumentParser())
+
+
+@pytest.fixture(scope="module")
+def flags(parser: Any) -> dict[str, argparse.Action]:
+    """By the first long name, without dashes."""
+    found = {}
+    for action in parser._actions:
+        long = [name[2:] for name in action.option_strings if name.startswith("--") and not name.startswith("--no-")]
+        if long and long[0] != "help":
+            found[long[0]] = action
+    return found
+
+
+def test_every_flag_acts_or_is_listed(flags: dict[str, argparse.Action]) -> None:
+    assert set(flags) == arguments.KNOWN - set(arguments.REMOVED)
+    assert not set(flags) & set(arguments.REMOVED)
+    assert not arguments.ACTING & arguments.UNUSED.keys()
+
+
+def test_flags_take_as_many_values_as_vllm_gives_them(flags: dict[str, argparse.Action]) -> None:
+    old = set(arguments.REMOVED)
+    assert {name for name, action in flags.items() if action.nargs == 0} == arguments.SWITCHES - old
+    assert {name for name, action in flags.items() if action.nargs == "+"} == arguments.SEVERAL
+    assert {name for name, action in flags.items() if action.nargs == "?"} == set(arguments.OPTIONAL)
+    stored = {name for name, action in flags.items() if isinstance(action, argparse._StoreTrueAction)}
+    assert stored == set(arguments.ONE_WAY)
+    short = {short: name for name, action in flags.items() for short in action.option_strings if short[1] != "-"}
+    assert short == arguments.SHORT
+
+
+def test_choices_are_vllms(flags: dict[str, argparse.Action]) -> None:
+    for name, ours in arguments.CHOICES.items():
+        assert sorted(ours) == sorted(flags[name].choices or ())
+    assert {"auto", *COMPUTE} == set(flags["dtype"].choices or ())
+    assert {*CACHES, *NEARLY, *OTHER_CACHES} - {""} == set(flags["kv-cache-dtype"].choices or ())
+    assert {*MADE, *STORED} == set(QUANTIZATION_METHODS)
+
+
+COMMANDS = [
+    "llama-3.1-8b -tp 2 --max-model-len 32k --max_num_batched_tokens=4K --no-async-scheduling",
+    "--model llama-3.1-8b --max-num-seqs 64 --gpu-memory 0.85 --block-size 32 --enforce-eager -pp 2",
+    "llama-3.1-8b -dp 2 --kv-cache-dtype fp8 -q fp8 --served-model-name a b c --port 9000",
+    "llama-3.1-8b --cudagraph-capture-sizes 1 2 4 --speculative-config.method ngram -dcp 1 --api-key x y",
+    "llama-3.1-8b --dtype half --enable-prefix-caching --max-cudagraph-capture-size 128 -O3",
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_are_read_as_vllm_reads_them(parser: Any, words: str) -> None:
+    theirs = parser.parse_args(shlex.split(words))
+    ours = read_arguments(shlex.split(words))
+    for name, value in ours.values.items():
+        found = getattr(theirs, name.replace("-", "_"))
+        if isinstance(value, tuple):
+            assert [str(one) for one in found] == list(value)
+        elif not isinstance(value, dict) and name not in ("max-model-len", "max-num-batched-tokens"):
+            assert str(found).lower().endswith(str(value).lower())
+    names = SimpleNamespace(dtype="", model=load_model, config=dict)
+    read = import_command(EngineCommand(arguments=tuple(shlex.split(words))), names)
+    assert read.strategy.tp == theirs.tensor_parallel_size
+    assert read.strategy.pp == theirs.pipeline_parallel_size
+    assert read.strategy.dp == theirs.data_parallel_size
+    for name, value in read.settings.items():
+        if not (name == "max_cudagraph_capture_size" and theirs.cudagraph_capture_sizes):
+            assert getattr(theirs, name) == value, name
