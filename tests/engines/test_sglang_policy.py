@@ -1,0 +1,120 @@
+"""SGLang's scheduler and cache: equal to the plain loop, by steps and by jumps, on random loads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sim.costs import Cliffs, Flat
+from tests.sim.sglang_plain import PlainSglang
+
+from gnomon.engines.sglang.policy import Scheduling
+from gnomon.sim.serving import Recorder, simulate
+from gnomon.sim.serving.run import ServingRun
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Prefixes, Requests
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> tuple[Requests, ServingLimits, Scheduling]:
+    """Few tokens in small pools, so that requests wait, are cut, share and are retracted."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    count, page = draw(st.integers(1, 40)), draw(st.sampled_from([1, 1, 4]))
+    prompt = rng.integers(1, draw(st.sampled_from([8, 60])), count)
+    output = rng.integers(1, draw(st.sampled_from([2, 12, 50])), count)
+    arrival = np.cumsum(rng.exponential(draw(st.sampled_from([1e-4, 0.01, 0.1])), count))
+    prefixes = None
+    if draw(st.booleans()):
+        nodes = draw(st.integers(1, 6))
+        parent = np.array([rng.integers(-1, node) if node else -1 for node in range(nodes)])
+        end = np.zeros(nodes, np.int64)
+        for node in range(nodes):
+            end[node] = (end[parent[node]] if parent[node] >= 0 else 0) + rng.integers(1, 40)
+        prefixes = Prefixes(rng.integers(-1, nodes, count), parent, end)
+    longest = int((prompt + output).max())
+    pool = -(-(longest + 2 * page + 1 + draw(st.sampled_from([0, 10, 60, 4000]))) // page)
+    sequences = draw(st.sampled_from([1, 3, 16]))
+    limits = ServingLimits(
+        kv_blocks=pool, block_tokens=page, max_sequences=sequences, max_step_tokens=4096, max_context=longest,
+        lookahead=draw(st.sampled_from([0, 1, 1])), empty_call_s=0.0, idle_start_s=2e-3, ingress_s=1e-3, egress_s=1e-3,
+    )  # fmt: skip
+    mixed = draw(st.booleans())
+    options = Scheduling(
+        chunk_tokens=draw(st.sampled_from([32, 64])) if mixed else draw(st.sampled_from([None, 8, 32])),
+        prefill_tokens=draw(st.sampled_from([40, 200])),
+        prefill_requests=draw(st.sampled_from([None, None, 2])),
+        mixed=mixed,
+        conservativeness=draw(st.sampled_from([0.1, 1.0, 1.3])),
+        order=draw(st.sampled_from(["fcfs", "lpm", "lof"])),
+        radix=draw(st.booleans()),
+    )
+    return (
+        Requests(arrival, prompt, output, prefixes=prefixes),
+        replace(limits, policy=options.policy, cache=options.cache),
+        options,
+    )
+
+
+def same(run: ServingRun, plain: PlainSglang) -> None:
+    np.testing.assert_allclose(run.first_token_s, plain.first_s, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(run.finish_s, plain.finish_s, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(run.scheduled_s, plain.scheduled_s, rtol=0, atol=1e-9)
+    assert run.preemptions == plain.preemptions
+    assert run.busy_s == pytest.approx(plain.busy_s, abs=1e-9)
+
+
+@settings(max_examples=250, deadline=None)
+@given(loads())
+def test_equal_to_the_plain_loop(case: tuple[Requests, ServingLimits, Scheduling]) -> None:
+    requests, limits, options = case
+    plain = PlainSglang(requests, Cliffs(), limits, options).run()
+    recorder = Recorder()
+    walked = simulate(requests, Cliffs(), limits, record=recorder)
+    same(walked, plain)
+    ran = [step for step in recorder.steps if step.tokens]
+    theirs = [step for step in plain.steps if step.work]
+    for ours, step in zip(ran, theirs, strict=True):
+        assert sorted(ours.tokens) == sorted((req.index, tokens) for req, tokens, *_ in step.work)
+    jumped = simulate(requests, Cliffs(), limits)
+    same(jumped, plain)
+    cached = [req.cached or 0 for req in plain.all]
+    assert jumped.cached_tokens.tolist() == cached
+
+
+def stream(*rows: tuple[float, int, int]) -> Requests:
+    arrival, prompt, output = zip(*rows, strict=True)
+    return Requests(np.array(arrival, float), np.array(prompt), np.array(output))
+
+
+def within(options: Scheduling, **changes: object) -> ServingLimits:
+    base = {"kv_blocks": 1000, "block_tokens": 1, "max_sequences": 8, "max_step_tokens": 4096, "max_context": 900}
+    return ServingLimits(**{**base, "lookahead": 0, **changes}, policy=options.policy, cache=options.cache)
+
+
+def test_decodes_pause_while_prompts_run() -> None:
+    options, recorder = Scheduling(chunk_tokens=100), Recorder()
+    simulate(stream((0, 10, 9), (2.5, 250, 2)), Flat(), within(options), record=recorder)
+    assert [(step.decodes, step.chunks) for step in recorder.steps[2:6]] == [
+        (0, ((100, 0),)), (0, ((100, 100),)), (0, ((50, 200),)), (2, ()),
+    ]  # fmt: skip
+
+
+def test_decodes_ride_along_in_mixed_batches() -> None:
+    options, recorder = Scheduling(chunk_tokens=100, mixed=True), Recorder()
+    simulate(stream((0, 10, 9), (2.5, 250, 2)), Flat(), within(options), record=recorder)
+    assert [(step.decodes, step.chunks) for step in recorder.steps[2:5]] == [
+        (1, ((99, 0),)), (1, ((99, 99),)), (1, ((52, 198),)),
+    ]  # fmt: skip
+
+
+def test_tokens_are_conserved() -> None:
+    rng = np.random.default_rng(0)
+    load = Requests(np.cumsum(rng.exponential(0.01, 200)), rng.integers(1, 90, 200), rng.integers(1, 60, 200))
+    run = simulate(load, Cliffs(), within(Scheduling(), kv_blocks=20000, lookahead=1))
+    assert run.preemptions == 0
+    assert run.totals.prefill_tokens == load.input_tokens.sum()
+    assert run.totals.decodes == (load.output_tokens - 1).sum()
