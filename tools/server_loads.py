@@ -35,7 +35,8 @@ import numpy as np
 from tools.power_samples import Card, sampled
 
 from gnomon.calibrate.server_loads import Load, Recorded, arriving, bursts, rates, renewal, together
-from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner, versions
+from gnomon.engines.replay import MeasuredRun
+from gnomon.engines.vllm.runner import VllmRunner, versions
 from gnomon.load import config_of
 from gnomon.spec import Requests
 
@@ -90,7 +91,7 @@ def poisson(saturation_per_s: float, seconds: float) -> Iterator[Load]:
         yield Load(name="poisson" if cv == 1.0 else "gamma", requests=arriving(arrivals, *LONG), about=about)
 
 
-def _core_cpu_s() -> float:
+def core_cpu_s() -> float:
     """Processor seconds of the engine's processes."""
     ticks = 0
     for child in multiprocessing.active_children():
@@ -107,9 +108,9 @@ class Bench:
         self._found = facts | {"loads": []}
 
     def run(self, load: Load) -> dict[str, Any]:
-        core = _core_cpu_s()
+        core = core_cpu_s()
         row, run = self._recorded.run(load)
-        row["core_cpu_s"] = round(_core_cpu_s() - core, 3)
+        row["core_cpu_s"] = round(core_cpu_s() - core, 3)
         self._found["loads"].append(row)
         self._out.write_text(json.dumps(self._found, separators=(",", ":")) + "\n")
         print(summary(row, run), file=sys.stderr, flush=True)
@@ -163,7 +164,7 @@ def wait_at(hold: Path) -> None:
         time.sleep(0.1)
 
 
-def _end_engine() -> None:
+def end_engine() -> None:
     """An engine core that does not end by itself would keep the GPU's memory."""
     for child in multiprocessing.active_children():
         if child.pid is not None:
@@ -223,7 +224,7 @@ def main() -> None:
     except Exception:
         traceback.print_exc()
     finally:
-        _end_engine()
+        end_engine()
         os._exit(code)
 
 

@@ -15,7 +15,7 @@ from gnomon.errors import InputError
 from gnomon.graph.support import unpriced_step
 from gnomon.load import chip as load_chip
 from gnomon.load import model as load_model
-from gnomon.load.deployments import default_engine
+from gnomon.load.deployments import engines_for
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
 from gnomon.planning.steps.network import KINDS
@@ -52,6 +52,11 @@ LLAVA = {
         "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
     },
 }  # fmt: skip
+
+
+def default_engine(model: Model) -> str:
+    serving, other = engines_for(None, model)
+    return (other or serving).name
 
 
 def _place(name: str) -> dict[str, Any]:

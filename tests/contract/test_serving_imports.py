@@ -12,6 +12,7 @@ NOUNS = {"gnomon.spec.training", "gnomon.spec.questions.training", "gnomon.spec.
 an answer is of one of all kinds."""
 APART = ("training", "megatron", "torch")
 HEAVY = {"pydantic", "rich", "torch", "ssl", "http", "numpy.testing", "matplotlib", "duckdb"}
+ENGINES = "gnomon.engines."
 CHIP = ("--on", "H100")
 SERVING = {
     "predict decode": ("predict", "llama-3.1-8b", *CHIP, "--phase", "decode", "--batch", "32", "--context", "1024"),
@@ -52,3 +53,9 @@ def test_serving_imports_nothing_of_training(case: str) -> None:
 def test_one_step_imports_no_simulator(case: str) -> None:
     found = imported(SERVING[case])
     assert not {name for name in found if name.startswith(("gnomon.sim.", "gnomon.search.", "gnomon.calibrate"))}
+
+
+@pytest.mark.parametrize("case", [name for name in SERVING if name.startswith(("predict", "simulate"))])
+def test_a_prediction_imports_nothing_that_starts_an_engine(case: str) -> None:
+    started = ("operations", "launch", "script", "runner", "replay")
+    assert not {name for name in imported(SERVING[case]) if name.startswith(ENGINES) and name.endswith(started)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnomon.engines import SERVING, Deployment, Engine, engine
+from gnomon.engines import Deployment, Engine, engine, serving_engines
 from gnomon.engines.vllm.engine import VERSIONS
 from gnomon.engines.vllm.options import captured_sizes
 from gnomon.errors import InputError, UnknownNameError
@@ -32,7 +32,7 @@ def deployed(
     return deploy(load_model(name), pool, strategy=chosen, kv_dtype=kv_dtype, settings=given)
 
 
-@pytest.mark.parametrize("name", SERVING)
+@pytest.mark.parametrize("name", serving_engines())
 def test_every_engine_answers_to_its_name(name: str) -> None:
     found = engine(name)
     assert found.name == name

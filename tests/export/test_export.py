@@ -19,7 +19,7 @@ import yaml
 from gnomon.api.export import export
 from gnomon.engines.vllm.launch import command, not_expressed, servers
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.export import SERVING, target
+from gnomon.export import serving_targets, target
 from gnomon.load import plan_to_yaml, read_plan
 from gnomon.spec import EngineChoice, Goal, Plan, Strategy
 
@@ -55,7 +55,7 @@ def test_the_command() -> None:
     )
 
 
-@pytest.mark.parametrize("name", SERVING)
+@pytest.mark.parametrize("name", serving_targets())
 def test_every_target_keeps_the_contract(name: str, tmp_path: Path) -> None:
     rendered = target(name).render(a_plan())
     assert rendered.files

@@ -13,7 +13,7 @@ from tests.export.training import a_training_plan, started
 from gnomon.api.export import export
 from gnomon.engines.torch import launch
 from gnomon.errors import GnomonError, InputError
-from gnomon.export import SERVING, TARGETS, TRAINING, target
+from gnomon.export import TRAINING, serving_targets, target, targets
 from gnomon.load import read_plan
 from gnomon.load.training import job_of
 from gnomon.spec import EngineChoice, Goal, Plan, Recipe, Strategy, TrainingLoad
@@ -36,9 +36,9 @@ def test_every_training_target_keeps_the_contract(name: str, tmp_path: Path) -> 
     subprocess.run(["bash", "-n", str(tmp_path / "run.sh")], check=True)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", targets())
 def test_a_plan_of_the_other_kind_is_refused(name: str) -> None:
-    plan, fitting = (a_training_plan(), TRAINING) if name in SERVING else (a_plan(), SERVING)
+    plan, fitting = (a_training_plan(), TRAINING) if name in serving_targets() else (a_plan(), serving_targets())
     with pytest.raises(InputError) as caught:
         export(plan, to=name)
     assert name in caught.value.message

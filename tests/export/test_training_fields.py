@@ -12,7 +12,7 @@ from tests.export.training import a_training_plan
 import gnomon
 from gnomon.api.launch import launch
 from gnomon.api.verify import verify
-from gnomon.engines import TRAINING
+from gnomon.engines import training_engines
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.spec import Plan, Recipe, Strategy, TrainingLoad
 
@@ -61,7 +61,7 @@ def test_an_engine_that_does_not_train_is_refused(tmp_path: Path, engine: str, c
     assert ENGINES[engine] in str(caught.value)
 
 
-@pytest.mark.parametrize("engine", TRAINING)
+@pytest.mark.parametrize("engine", training_engines())
 @pytest.mark.parametrize("to", ["megatron", "torchrun"])
 def test_a_plan_of_one_training_engine_is_written_for_the_other(tmp_path: Path, engine: str, to: str) -> None:
     assert gnomon.export(written(tmp_path, ("name: megatron", f"name: {engine}"), ("pp: 4, dp: 2", "dp: 8")), to).files[

@@ -20,6 +20,7 @@ import typer
 
 import gnomon
 from gnomon.cli.app import build
+from gnomon.cli.engine_words import told
 from gnomon.spec.answers import NotModelled, Result
 from gnomon.spec.estimate import Estimate
 
@@ -92,7 +93,7 @@ def _param(param: Any) -> Sequence[str]:
     shown = ", ".join(f"`{name}`" for name in names)
     value = f"`{_value(param)}`" if is_flag and not getattr(param, "is_flag", False) else ""
     default = "required" if param.required else _default(param)
-    return shown, value, default, _plain(getattr(param, "help", "") or "")
+    return shown, value, default, _plain(told(getattr(param, "help", "") or ""))
 
 
 def _metavar(param: Any) -> str:

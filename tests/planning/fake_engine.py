@@ -10,7 +10,8 @@ import numpy as np
 from tests.sim.costs import Unmetered
 
 from gnomon.cost.step import Curve
-from gnomon.engines.base import Deployment, MemoryUse
+from gnomon.engines.base import Capacity, Deployment, MemoryUse
+from gnomon.engines.vllm import limits
 from gnomon.errors import DoesNotFitError
 from gnomon.load.profiles import profile_for
 from gnomon.planning.steps.energy import PowerUse
@@ -47,9 +48,22 @@ class RooflineCost(Unmetered):
         return self.join_s + max(self.weights_s, self.token_s * tokens)
 
 
+class FakeOperations:
+    def command(self, plan: Plan) -> list[str]:
+        settings = [f"--{name.replace('_', '-')}={value}" for name, value in plan.engine.settings.items()]
+        return ["vllm", "serve", plan.model, f"--tensor-parallel-size={plan.strategy.tp}", *settings]
+
+    def own_checkpoint(self, model: Model, dtype: str) -> str:
+        return ""
+
+    def not_expressed(self, plan: Plan) -> list[str]:
+        return []
+
+
 class FakeEngine:
-    name, version = "vllm", "0.24.0"
+    name, version, title = "vllm", "0.24.0", "vLLM"
     cost_ranges = ("max_num_seqs", "max_num_batched_tokens")
+    knobs, operations, networks = limits.KNOBS, FakeOperations(), None
 
     def __init__(self) -> None:
         self.costs_made = 0
@@ -66,14 +80,19 @@ class FakeEngine:
     def check_memory(self, deployment: Deployment) -> None:
         pass
 
-    def own_checkpoint(self, model: Model, dtype: str) -> str:
-        return ""
+    def goes_together(self, turned: Mapping[str, int]) -> bool:
+        return limits.goes_together(turned)
+
+    def capacity(self, settings: Mapping[str, Any]) -> Capacity:
+        return limits.capacity(settings)
+
+    def settings_for(
+        self, *, context: int | None = None, sequences: int | None = None, step_tokens: int | None = None
+    ) -> dict[str, int]:
+        return limits.settings_for(context, sequences, step_tokens)
 
     def runs_not_on(self, chip: Chip) -> str:
         return ""
-
-    def not_expressed(self, plan: Plan) -> list[str]:
-        return []
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         model, tp = deployment.model, deployment.strategy.tp
@@ -114,10 +133,6 @@ class FakeEngine:
 
     def cost_key(self, deployment: Deployment) -> str:
         return ""
-
-    def command(self, plan: Plan) -> list[str]:
-        settings = [f"--{name.replace('_', '-')}={value}" for name, value in plan.engine.settings.items()]
-        return ["vllm", "serve", plan.model, f"--tensor-parallel-size={plan.strategy.tp}", *settings]
 
 
 ENGINE = FakeEngine()

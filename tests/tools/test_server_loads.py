@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gnomon.calibrate import server_loads as recorded
-from gnomon.engines.vllm.runner import MeasuredRun
+from gnomon.engines.replay import MeasuredRun
 from tools import http_loads, server_loads
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from gnomon.calibrate.server_loads import Recorded, bursts, rates, together
 from gnomon.calibrate.server_rows import server_rows
-from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner
+from gnomon.engines.replay import MeasuredRun, Runner
+from gnomon.engines.vllm.runner import VllmRunner
 from gnomon.spec import Requests
 
 PROMPTS = (8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8000)
@@ -22,7 +23,7 @@ RATES = (100.0, 200.0, 400.0, 800.0, 1200.0)
 """Requests per second; beyond what the front end sustains at last."""
 
 
-def prompts(runner: VllmRunner, repeats: int = 4) -> Iterator[dict[str, Any]]:
+def prompts(runner: Runner, repeats: int = 4) -> Iterator[dict[str, Any]]:
     """Time to the first token of one prompt on an idle engine."""
     for tokens in PROMPTS:
         runs = [runner.replay(together(1, tokens, 1), seed=i) for i in range(repeats)]
@@ -37,7 +38,7 @@ def prompts(runner: VllmRunner, repeats: int = 4) -> Iterator[dict[str, Any]]:
         }
 
 
-def decodes(runner: VllmRunner) -> Iterator[dict[str, Any]]:
+def decodes(runner: Runner) -> Iterator[dict[str, Any]]:
     """Median time of a step once all sequences decode; their prompts are in before the clock runs."""
     for count, tokens in DECODES:
         run = runner.replay(together(count, tokens, STEPS + 16), keep_tokens=True)
@@ -68,7 +69,7 @@ def beside_requests(count: int, tokens: int) -> Requests:
     return Requests(arrivals, inputs, outputs)
 
 
-def beside(runner: VllmRunner) -> Iterator[dict[str, Any]]:
+def beside(runner: Runner) -> Iterator[dict[str, Any]]:
     """The longest gap that a prompt tears into a running decode batch: one mixed step."""
     for count, tokens in BESIDE:
         run = runner.replay(beside_requests(count, tokens), keep_tokens=True)
@@ -89,7 +90,7 @@ def beside(runner: VllmRunner) -> Iterator[dict[str, Any]]:
         }
 
 
-def frontend(runner: VllmRunner) -> Iterator[dict[str, Any]]:
+def frontend(runner: Runner) -> Iterator[dict[str, Any]]:
     """From the client's call to the scheduler, and from the engine's core to the client, under a steady load."""
     for rate in (5.0, 20.0):
         count = int(4 * rate)
@@ -112,7 +113,7 @@ def served(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
     return server_rows(model, loads, max(runner.settings()["capture_sizes"], default=0))
 
 
-def parts(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
+def parts(runner: Runner, model: str) -> list[dict[str, Any]]:
     """Prompts, decodes and both together; the first requests only warm the engine up."""
     runner.replay(together(4, 512, 32))
     rows = [*frontend(runner), *prompts(runner), *decodes(runner), *beside(runner)]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner
+from gnomon.engines.replay import MeasuredRun
+from gnomon.engines.vllm.runner import VllmRunner
 from gnomon.spec import Requests
 
 SHORT = (64, 16)

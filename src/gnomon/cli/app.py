@@ -75,6 +75,13 @@ class Once(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return [_read_plainly(param) for param in super().get_params(ctx)]
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from gnomon.cli.engine_words import fill
+
+        for param in self.params:
+            fill(param)
+        super().format_help(ctx, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(list(args))

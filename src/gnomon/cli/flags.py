@@ -72,12 +72,13 @@ def training_engine(text: Any) -> str:
 
 
 def any_engine(text: Any) -> str:
-    from gnomon.engines import SERVING, TRAINING
+    from gnomon.engines import engine_info, engines
 
     name = word("--engine")(text).partition("@")[0]
-    if name not in (*SERVING, *TRAINING):
-        raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
-    return serving_engine(text) if name in SERVING else training_engine(text)
+    found = engine_info(name)
+    if found is None:
+        raise unknown_name("engine", name, [one.name for one in engines()], where="--engine")
+    return serving_engine(text) if found.serves else training_engine(text)
 
 
 def number_format(text: Any) -> str:

@@ -1,79 +1,158 @@
-"""Serving and training engines by name and version."""
+"""Serving and training engines by name and version.
+
+An engine is a folder here with an `engine.py`, whose `__init__.py` declares it (`declared.py`), or an entry point of
+the group `gnomon.engines` of another package, which gives such a declaration. Nothing of an engine is imported before
+it is chosen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from gnomon.engines.base import Deployment, Engine, MemoryUse, TrainingEngine
+from gnomon.engines.declared import EngineInfo
 from gnomon.errors import GnomonError, InputError, unknown_name
-from gnomon.spec import EngineChoice
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from gnomon.engines.base import Deployment, Engine, KernelChoices, MemoryUse, TrainingEngine
+    from gnomon.engines.operations import Operations
+    from gnomon.spec import EngineChoice
 
 __all__ = [
     "OWN",
     "Deployment",
     "Engine",
+    "EngineInfo",
+    "KernelChoices",
     "MemoryUse",
     "TrainingEngine",
     "engine",
+    "engine_info",
+    "engines",
+    "kernel_choices",
     "kernels_of",
+    "module_engine",
+    "operated_engines",
+    "operations_of",
     "planned_training_engine",
+    "serving_engines",
     "training_engine",
+    "training_engines",
 ]
 
-SERVING = ("vllm",)
-TRAINING = ("megatron", "torch", "torchtitan", "deepspeed", "transformers")
+GROUP = "gnomon.engines"
+"""The entry points by which other packages add engines."""
 LIBRARIES = "nccl"
 """What runs where no engine is named: NCCL's collectives, and the serving kernels beside them."""
 
+PROFILED = "vllm"
+"""The engine whose kernels the shipped profiles of serving are fitted to."""
 OWN = ("", LIBRARIES, "torch")
 """Kernels that every chip can be priced with; those of other frameworks need a profile of them."""
+
+
+def __getattr__(name: str) -> Any:
+    """The nouns of the contract, which import what prices a step; a list of engines needs none of them."""
+    if name in ("Deployment", "Engine", "KernelChoices", "MemoryUse", "TrainingEngine"):
+        return getattr(import_module("gnomon.engines.base"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def _folders() -> frozenset[str]:
+    return frozenset(path.parent.name for path in Path(__file__).parent.glob("*/engine.py"))
+
+
+@cache
+def _outside() -> dict[str, EntryPoint]:
+    """Engines of other packages, by name; a folder here comes before them."""
+    from importlib.metadata import entry_points
+
+    return {one.name: one for one in entry_points(group=GROUP) if one.name not in _folders()}
+
+
+@cache
+def engine_info(name: str) -> EngineInfo | None:
+    """What an engine declares; nothing where there is none of that name."""
+    if name in _folders():
+        return cast(EngineInfo, import_module(f"{__name__}.{name}").ENGINE)
+    if not name or name not in _outside():
+        return None
+    try:
+        found = _outside()[name].load()
+    except Exception as reason:  # whatever another package does when it is imported
+        hint = f"Repair or remove the package behind the entry point {name} of {GROUP}."
+        raise InputError(f"the engine {name} cannot be loaded: {reason}", where="--engine", hint=hint) from reason
+    return cast(EngineInfo, found)
+
+
+@cache
+def engines() -> tuple[EngineInfo, ...]:
+    """All declarations, in the order of lists."""
+    found = [info for name in (*_folders(), *_outside()) if (info := engine_info(name))]
+    return tuple(sorted(found, key=lambda info: (info.place, info.name)))
+
+
+def serving_engines() -> tuple[str, ...]:
+    """Names of the engines that serve."""
+    return tuple(info.name for info in engines() if info.serves)
+
+
+def training_engines() -> tuple[str, ...]:
+    """Names of the engines that train."""
+    return tuple(info.name for info in engines() if info.trains)
+
+
+def operated_engines() -> tuple[str, ...]:
+    """Names of the serving engines that plans are written and started for."""
+    return tuple(info.name for info in engines() if info.operations)
+
+
+def module_engine() -> str:
+    """The engine of traced modules, and of networks that no serving engine runs."""
+    return next(info.name for info in engines() if info.runs_modules)
 
 
 def engine(label: str) -> Engine:
     """The serving engine of `name` or `name@version`; a version that is not known is refused."""
     name, _, version = label.partition("@")
-    _check_name(name, SERVING, TRAINING, "serve")
-    from gnomon.engines.vllm.engine import Vllm
-
-    return Vllm(version)
+    made = _part(_serving(name).serves)
+    return cast("Engine", made(version) if version else made())
 
 
 def training_engine(label: str) -> TrainingEngine:
     """The training engine of `name` or `name@version`."""
     name, _, version = label.partition("@")
-    _check_name(name, TRAINING, SERVING, "train")
-    given = {"version": version} if version else {}
-    if name == "torch":
-        from gnomon.engines.torch.engine import Torch
-
-        return Torch(**given)
-    if name == "torchtitan":
-        from gnomon.engines.torchtitan.engine import TorchTitan
-
-        return TorchTitan(**given)
-    if name == "deepspeed":
-        from gnomon.engines.deepspeed.engine import DeepSpeed
-
-        return DeepSpeed(**given)
-    if name == "transformers":
-        from gnomon.engines.transformers.engine import Transformers
-
-        return Transformers(**given)
-    from gnomon.engines.megatron.engine import Megatron
-
-    return Megatron(**given)
+    made = _part(_training(name).trains)
+    return cast("TrainingEngine", made(version) if version else made())
 
 
 def planned_training_engine(choice: EngineChoice) -> TrainingEngine:
     """The training engine of a plan; errors name the plan's field."""
     field = "engine.name"
     try:
-        _check_name(choice.name, TRAINING, SERVING, "train")
+        _training(choice.name)
         field = "engine.version"
         return training_engine(choice.label)
     except GnomonError as error:
         error.where = field
         raise
+
+
+def operations_of(name: str) -> Operations | None:
+    """What writes and starts serving plans of an engine; nothing where it has none. Predictions never ask for it."""
+    info = engine_info(name)
+    return cast("Operations", _part(info.operations)) if info and info.operations else None
+
+
+def kernel_choices(name: str = PROFILED) -> KernelChoices:
+    """The kernels that a serving engine picks by chip and number format."""
+    return cast("KernelChoices", _part(_serving(name).kernels))
 
 
 def kernels_of(label: str, frameworks: Sequence[str]) -> str:
@@ -82,22 +161,41 @@ def kernels_of(label: str, frameworks: Sequence[str]) -> str:
     name, _, version = label.partition("@")
     if name in ("", LIBRARIES) and not version:
         return LIBRARIES
-    if name in SERVING:
+    info = engine_info(name)
+    if info and info.serves:
         engine(label)
         return ""
-    if name not in TRAINING:
-        known = (*SERVING, *TRAINING, LIBRARIES, *(each for each in frameworks if each not in (*SERVING, *TRAINING)))
-        if name not in known:
-            raise unknown_name("engine", name, known, hint=f"Known: {', '.join(known)}.")
-        if version:
-            raise InputError(f"{name} has no versions to choose from", hint=f"Give {name} alone.")
-        return name
-    training_engine(label)
-    return "torch"
-
-
-def _check_name(name: str, known: tuple[str, ...], others: tuple[str, ...], verb: str) -> None:
-    if name in others:
-        raise InputError(f"{name} does not {verb}", where="--engine", hint=f"Engines that do: {', '.join(known)}.")
+    if info and info.trains:
+        training_engine(label)
+        return "torch"
+    own = (*serving_engines(), *training_engines())
+    known = (*own, LIBRARIES, *(each for each in frameworks if each not in own))
     if name not in known:
+        raise unknown_name("engine", name, known, hint=f"Known: {', '.join(known)}.")
+    if version:
+        raise InputError(f"{name} has no versions to choose from", hint=f"Give {name} alone.")
+    return name
+
+
+def _serving(name: str) -> EngineInfo:
+    info = engine_info(name)
+    return info if info and info.serves else _refused(info, name, serving_engines(), "serve")
+
+
+def _training(name: str) -> EngineInfo:
+    info = engine_info(name)
+    return info if info and info.trains else _refused(info, name, training_engines(), "train")
+
+
+def _refused(info: EngineInfo | None, name: str, known: tuple[str, ...], verb: str) -> EngineInfo:
+    """Raises: an engine that does something else, or a name that none has."""
+    if info is None:
         raise unknown_name("engine", name, known)
+    raise InputError(f"{name} does not {verb}", where="--engine", hint=f"Engines that do: {', '.join(known)}.")
+
+
+def _part(text: str) -> Any:
+    """A part of an engine as its declaration names it."""
+    module, _, attribute = text.partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found

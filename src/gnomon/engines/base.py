@@ -1,4 +1,7 @@
-"""The contract of an engine: everything specific to vLLM, or to any other engine, is behind it."""
+"""The contract of an engine, model side: everything specific to one engine is behind it, in words that all share.
+
+What starts an engine is apart, in `operations.py`: predictions never import it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gnomon.cost.host import HostModel
 from gnomon.cost.lines import Wait
 from gnomon.cost.profile import Profile
-from gnomon.cost.step import StepCost, StepModel
+from gnomon.cost.step import Piece, StepCost, StepModel
 from gnomon.engines.own import MeasuredHosts
 from gnomon.graph import Graph
-from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
+from gnomon.spec import Batch, Chip, Model, NotModelled, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
-if TYPE_CHECKING:  # serving imports nothing of training
+if TYPE_CHECKING:  # serving imports nothing of training, and no prediction what starts an engine
+    from gnomon.engines.operations import Operations
     from gnomon.engines.training.traits import Traits
+    from gnomon.spec import NetworkStep
 
 
 class AppliedTechniques(Protocol):
@@ -76,6 +81,8 @@ class MemoryUse:
     """Of the whole network's layers that one tensor-parallel rank would hold."""
     slack_bytes: float = 0.0
     """By how much `kv` may differ from what the engine finds, 90% of the time."""
+    context: int = 0
+    """Tokens of the longest sequence that the engine takes."""
     step_tokens: int = 1
     """The most tokens of one step: a sequence is only let in where there is room for as many of its own at once."""
     sequence_blocks: Callable[[int, int], int] | None = None
@@ -111,6 +118,29 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What an engine's settings allow, whatever they are called."""
+
+    sequences: int
+    """Sequences of one step."""
+    step_tokens: int
+    """Tokens of one step; a longer prompt is cut into chunks."""
+    context: int
+    """Tokens of the longest sequence, prompt and output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """A setting that a serving search may turn."""
+
+    name: str
+    values: tuple[int, ...]
+    """To try beside the engine's default."""
+    label: str
+    """How a plan's label says a value, which stands for `{}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWork:
     """The operators of one rank of a pipeline's stage, and how many layers they are of."""
 
@@ -137,6 +167,33 @@ class TrainingEngine(Protocol):
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
 
 
+class KernelChoices(Protocol):
+    """The kernels that an engine picks, where shipped profiles name families of operators by them."""
+
+    def as_run(self, chip: Chip, donor: Chip, profile: Profile) -> Profile:
+        """A donor's profile with its experts named by the kernels that another chip runs them with, and without those
+        that do not run there."""
+
+    def not_widened(self, chip: Chip) -> str:
+        """What keeps a chip from running narrow weights beside 16-bit inputs; empty where nothing does."""
+
+
+class Networks(Protocol):
+    """Networks beside plain decoders under an engine: encoders, and decoders with towers or a source."""
+
+    def not_served(self, model: Model) -> str:
+        """Why the engine does not run it; empty where it does."""
+
+    def check(self, deployment: Deployment) -> None:
+        """Raise InputError for an encoder that Gnomon cannot price under the engine."""
+
+    def pieces(self, engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:
+        """The tower, where something goes through it, and the decoder or encoder over its own steps."""
+
+    def memory(self, engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:
+        """As of a decoder, whose weights and cache have the tower's among them; an encoder has no cache."""
+
+
 class Engine(Protocol):
     """One serving engine in one version."""
 
@@ -144,7 +201,41 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     @property
+    def title(self) -> str:
+        """As its users write it."""
+
+    @property
     def version(self) -> str: ...
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """Settings that a serving search may turn."""
+
+    def goes_together(self, turned: Mapping[str, int]) -> bool:
+        """Whether the engine takes these values of knobs at once."""
+
+    def capacity(self, settings: Mapping[str, Any]) -> Capacity:
+        """What settings with their defaults filled in allow."""
+
+    def settings_for(
+        self, *, context: int | None = None, sequences: int | None = None, step_tokens: int | None = None
+    ) -> dict[str, int]:
+        """The engine's own settings that allow so much, one for each that is asked for: for hints, and for a context
+        that is cut to what fits."""
+
+    def listed_settings(self) -> tuple[str, ...]:
+        """All settings, as the help of `--set` names them."""
+
+    @property
+    def networks(self) -> Networks | None:
+        """Networks beside plain decoders; nothing where it serves none."""
+
+    def sequence_state(self, model: Model) -> tuple[str, float]:
+        """The format and the bytes of what the engine keeps of a sequence whatever its length."""
+
+    @property
+    def operations(self) -> Operations | None:
+        """What starts it, imported when it is asked for; nothing where nothing here does."""
 
     @property
     def cost_ranges(self) -> tuple[str, ...]:
@@ -202,12 +293,3 @@ class Engine(Protocol):
     ) -> Iterator[tuple[StepCost, ServingLimits]]:
         """The step cost and the limits by the central estimate first, then under each of so many draws; operators are
         priced once."""
-
-    def command(self, plan: Plan) -> list[str]:
-        """The arguments of the launch command of one replica."""
-
-    def own_checkpoint(self, model: Model, dtype: str) -> str:
-        """The checkpoint to create before the engine can load the model in a format; empty where none is needed."""
-
-    def not_expressed(self, plan: Plan) -> list[str]:
-        """What of the plan the engine's options cannot express."""

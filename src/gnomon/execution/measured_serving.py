@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines import Deployment, Engine
-from gnomon.engines.vllm.degrees import arranged
+from gnomon.engines.operations import Operations
 from gnomon.errors import InputError
 from gnomon.execution.parts import part as row
-from gnomon.export.base import require_techniques
-from gnomon.export.vllm import require_vllm
+from gnomon.export.base import operated, require_techniques
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.deployments import deploy
@@ -29,10 +28,6 @@ from gnomon.techniques import beyond_config
 
 LEAST_REQUESTS = 500
 """Fewer requests leave too few for a median that repeats."""
-MADE_HERE = ("bf16", "fp16", "fp8")
-"""Formats that the engine makes of dummy weights."""
-IN_PROCESS = {"front_end": "in_process"}
-"""How the engine is called here, whatever the plan says."""
 
 
 def measure(
@@ -44,17 +39,16 @@ def measure(
 ) -> Measured:
     """Run the plan's load for real on one replica."""
     from gnomon.calibrate.engine import parts as measure_parts
-    from gnomon.engines.vllm.runner import VllmRunner, versions
 
     tell = progress or (lambda text: None)
-    _check_runnable(plan)
+    engine = _runnable(plan)
     streams = list(_streams(plan, rates))
     config = config_of(plan.model)
     if not config:
         hint = "Give a folder with the config.json of such a network."
         raise InputError("holds shapes only, and an engine needs a config.json", where=plan.model, hint=hint)
     tell(f"starting {plan.engine.name} with dummy weights")
-    with VllmRunner(config, _arguments(plan)) as runner:
+    with engine.runner(plan, config) as runner:
         tell("warming up")
         runner.replay(_warm_up(streams[0]))
         probes = measure_parts(runner, plan.model) if probe else []
@@ -74,19 +68,20 @@ def measure(
         return Measured(
             plan=plan,
             date=time.strftime("%Y-%m-%d"),
-            versions=versions(),
+            versions=engine.versions(),
             settings=runner.settings(),
             loads=tuple(loads),
             probes=tuple(probes),
         )
 
 
-def _check_runnable(plan: Plan) -> None:
-    """Raise for what the engine would run otherwise than the plan says: the measurement would be of something else."""
-    require_vllm(plan)
+def _runnable(plan: Plan) -> Operations:
+    """What runs the plan. Raises for what the engine would run otherwise than the plan says: the measurement would be
+    of something else."""
+    engine = operated(plan)
     beyond = beyond_config(plan.strategy.techniques)
     if beyond:
-        message = f"vLLM does not know the technique {beyond[0]}"
+        message = f"{engine.TITLE} does not know the technique {beyond[0]}"
         raise InputError(
             message, where="strategy.techniques", hint="Only plans that it runs as they are can be checked."
         )
@@ -95,9 +90,8 @@ def _check_runnable(plan: Plan) -> None:
         if getattr(plan.strategy, name) > 1:
             message = f"a load on a replica of {name} {getattr(plan.strategy, name)} is not simulated"
             raise InputError(message, where=f"strategy.{name}", hint="Verify a plan with tensor parallelism alone.")
-    if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
-        hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
-        raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)
+    engine.check_measured(plan)
+    return engine
 
 
 def _streams(plan: Plan, rates: Sequence[float] | None) -> Iterator[tuple[float, Requests]]:
@@ -115,20 +109,6 @@ def _warm_up(first: tuple[float, Requests]) -> Requests:
     stream = first[1]
     few = min(32, len(stream))
     return Requests(np.zeros(few), stream.input_tokens[:few], np.minimum(stream.output_tokens[:few], 16))
-
-
-def _arguments(plan: Plan) -> dict[str, Any]:
-    """The plan's settings as vLLM's engine takes them; prompts are random, so prefixes are never shared."""
-    _, settings = arranged(plan.strategy, plan.engine.settings)
-    given = {name: value for name, value in settings.items() if name not in ("enable_prefix_caching", *IN_PROCESS)}
-    given |= {"tensor_parallel_size": plan.strategy.tp, "dtype": "bfloat16"}
-    if plan.strategy.ep > 1:
-        given["enable_expert_parallel"] = True
-    if plan.dtype == "fp8":
-        given["quantization"] = "fp8"
-    if plan.kv_dtype == "fp8":
-        given["kv_cache_dtype"] = "fp8"
-    return given
 
 
 def compare(measured: Measured) -> Verified:
@@ -153,7 +133,7 @@ def _deployed(measured: Measured) -> tuple[Engine, Deployment]:
         strategy=plan.strategy,
         dtype=plan.dtype,
         kv_dtype=plan.kv_dtype,
-        engine=replace(plan.engine, settings={**plan.engine.settings, **IN_PROCESS}),
+        engine=replace(plan.engine, settings=operated(plan).as_measured(plan.engine.settings)),
     )
 
 

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gnomon.engines import engine as engine_of
 from gnomon.engines.torch.launch import nodes
-from gnomon.engines.vllm import launch
 from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
 from gnomon.execution.targets import STARTS
 from gnomon.export import target, training_target
-from gnomon.export.base import require_load
-from gnomon.export.vllm import require_vllm
+from gnomon.export.base import operated, require_load
 from gnomon.graph.support import unpriced
 from gnomon.load import draw
 from gnomon.load import model as load_model
@@ -22,19 +21,21 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.deployments import deploy
 from gnomon.load.plan import check_format, plan_pool
 from gnomon.load.training import job_of, planned_step
-from gnomon.spec import Model, Plan, ServingLoad
+from gnomon.spec import EngineChoice, Model, Plan, ServingLoad
 from gnomon.spec.answers import Fit
 from gnomon.units import format_bytes
 
 Fits = Callable[..., Fit]
 """Whether one replica fits, as `gnomon fit` answers it."""
+CONTEXT = "engine.settings.CONTEXT"
+"""Stands for the engine's own setting of the longest sequence."""
 _FIELDS = {
     "--dtype": "dtype",
     "--kv-dtype": "kv_dtype",
     "--on": "strategy",
     "--with": "strategy.techniques",
     "--engine": "engine",
-    "--context": "engine.settings.max_model_len",
+    "--context": CONTEXT,
     "--trace": "load.trace",
     "--rate": "load.rate_per_s",
     "--input": "load.input_tokens",
@@ -55,7 +56,7 @@ def startable(plan: Plan, to: str, fits: Fits) -> Plan:
         check_format(getattr(plan, field), field)
     if plan.trains:
         return _training(plan, to)
-    with as_fields():
+    with as_fields(plan.engine):
         require_load(plan, to)
         ready = _serving(plan, fits)
         target(to).check(ready)
@@ -89,14 +90,14 @@ def located(plan: Plan) -> Plan:
 
 
 def _serving(plan: Plan, fits: Fits) -> Plan:
-    require_vllm(plan)
+    started = operated(plan)
     model = load_model(plan.model)
     pool, strategy = plan_pool(plan, plan.ranks), plan.strategy
     if not unpriced(model):
         deploy(
             model, pool, strategy=strategy, dtype=plan.dtype, kv_dtype=plan.kv_dtype or None, engine=plan.engine
         )  # fmt: skip
-    launch.layout(plan)
+    started.layout(plan)
     held = _checkpoint(plan, model)
     found = fits(
         held or plan.model, on=f"{plan.chip}:{plan.ranks}", dtype=None if held else plan.dtype,
@@ -149,9 +150,9 @@ def _check_load(plan: Plan, longest: int, context: int) -> None:
     most = int((stream.input_tokens + stream.output_tokens).max())
     if most > longest:
         raise InputError(
-            f"a request of {most:,} tokens is longer than max_model_len {longest:,}",
+            f"a request of {most:,} tokens is longer than {_context_setting(plan.engine)} {longest:,}",
             where="load",
-            hint=f"Shorten it, or set engine.settings.max_model_len to {most}." if most <= context else "Shorten it.",
+            hint=f"Shorten it, or set {_as_field(plan.engine)} to {most}." if most <= context else "Shorten it.",
         )
 
 
@@ -174,8 +175,17 @@ def _training(plan: Plan, to: str) -> Plan:
     return ready
 
 
+def _context_setting(choice: EngineChoice) -> str:
+    """What a plan's engine calls the longest sequence."""
+    return ", ".join(engine_of(choice.label).settings_for(context=1))
+
+
+def _as_field(choice: EngineChoice) -> str:
+    return f"engine.settings.{_context_setting(choice)}"
+
+
 @contextmanager
-def as_fields() -> Iterator[None]:
+def as_fields(choice: EngineChoice) -> Iterator[None]:
     """What a command's flags would be blamed for in here stands in the plan's fields; commands in hints keep theirs."""
     try:
         yield
@@ -185,6 +195,9 @@ def as_fields() -> Iterator[None]:
         error.where = setting or _FIELDS.get(where) or _fields(where)
         parts = _COMMAND.split(error.hint)
         error.hint = "".join(part if part.startswith("`") else _fields(part) for part in parts)
+        if CONTEXT in error.where + error.hint:
+            own = _as_field(choice)
+            error.where, error.hint = error.where.replace(CONTEXT, own), error.hint.replace(CONTEXT, own)
         raise
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,14 +14,12 @@ from types import FrameType
 
 from gnomon.catalog import model_title
 from gnomon.engines import planned_training_engine
-from gnomon.engines.vllm.launch import Server, Servers, not_expressed, servers, version_of
-from gnomon.engines.vllm.platforms import CUDA
+from gnomon.engines.operations import Operations, Server, Servers
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.execution.startable import Fits, checked, located
-from gnomon.export import SERVING, target
-from gnomon.export.base import in_other_words, require_techniques
-from gnomon.export.plans import named_plan
-from gnomon.export.vllm import require_vllm
+from gnomon.export import serving_targets, target
+from gnomon.export.base import in_other_words, operated, require_techniques
+from gnomon.export.plans import named_plan, usual
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Plan
@@ -32,6 +28,8 @@ from gnomon.spec.questions.running import LaunchQuestion
 from gnomon.store import resolve_plan
 
 MOST_COMMANDS = 4096
+NVIDIA_DEVICES = "CUDA_VISIBLE_DEVICES"
+"""The variable that selects the only kind of GPU that is detected here."""
 PATIENCE_S = 30.0
 """How long the other replicas may take to stop after one has ended."""
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -70,26 +68,26 @@ def launched(question: LaunchQuestion, fits: Fits, tell: Callable[[str], None]) 
             planned_training_engine(found.engine)
             hint = "Write its script with `gnomon export` and start that."
             raise InputError("a plan for training is not started from here", where="load", hint=hint)
-        chosen, warnings = checked(located(found), "vllm", force, fits)
-        require_vllm(chosen)
+        chosen, warnings = checked(located(found), usual(found), force, fits)
+        engine = operated(chosen)
         require_techniques(chosen)
-        started = servers(chosen)
+        started = engine.servers(chosen)
         _check_number(started)
     devices = gpu_names()
-    why_not = "this is a dry run" if dry_run else _obstacle(chosen, started, devices)
-    code = None if why_not else _run([(_words(server), server) for server in started], tell)
+    why_not = "this is a dry run" if dry_run else _obstacle(chosen, engine, started, devices)
+    code = None if why_not else _run([(_words(engine, server), server) for server in started], tell)
     commands = [(server.shell, server.node) for server in started]
     return Launched(
-        title=f"{_title(chosen)}: vLLM on {chosen.replicas} x {chosen.ranks} {chosen.chip}",
+        title=f"{_title(chosen)}: {engine.TITLE} on {chosen.replicas} x {chosen.ranks} {chosen.chip}",
         plan=chosen.id if isinstance(plan, Plan) else str(plan),
         commands=tuple(shell for shell, _ in commands),
         nodes=tuple(node for _, node in commands),
-        engine="vllm",
-        version=version_of(chosen),
+        engine=engine.NAME,
+        version=engine.version_of(chosen),
         started=not why_not,
         why_not=why_not,
         notes=(*(f"WARNING: {line}" for line in warnings), *_notes(chosen, devices)),
-        not_expressed=tuple(not_expressed(in_other_words(chosen))),
+        not_expressed=tuple(engine.not_expressed(in_other_words(chosen))),
         targets=() if warnings else tuple(_targets(chosen)),
         exit_code=code,
     )
@@ -105,7 +103,7 @@ def _title(plan: Plan) -> str:
 
 
 def _targets(plan: Plan) -> Iterator[str]:
-    for name in SERVING:
+    for name in serving_targets():
         with suppress(InputError):
             target(name).render(plan)
             yield name
@@ -135,15 +133,15 @@ def gpu_names() -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
 
 
-def _obstacle(plan: Plan, started: Servers, devices: Sequence[str]) -> str:
-    if started.visible != CUDA.visible:
+def _obstacle(plan: Plan, engine: Operations, started: Servers, devices: Sequence[str]) -> str:
+    if started.visible != NVIDIA_DEVICES:
         return f"{plan.chip} is not an NVIDIA GPU, the only kind detected here: run launch.sh of `gnomon export`"
     if not devices:
         return "nvidia-smi reports no GPU on this machine"
     if len(devices) < plan.chips or started.where.nodes > 1:
         return f"the plan needs {plan.chips} GPUs and this machine has {len(devices)}"
-    if not _program():
-        return "vLLM is not installed: pip install 'gnomon[vllm]'"
+    if not engine.program():
+        return f"{engine.TITLE} is not installed: {engine.INSTALL}"
     return ""
 
 
@@ -161,15 +159,8 @@ def _notes(plan: Plan, devices: Sequence[str]) -> list[str]:
     return notes
 
 
-def _program() -> list[str]:
-    found = shutil.which("vllm")
-    if found:
-        return [found]
-    return [sys.executable, "-m", "vllm.entrypoints.cli.main"] if importlib.util.find_spec("vllm") else []
-
-
-def _words(server: Server) -> list[str]:
-    return [*_program(), *server.words[1:]]
+def _words(engine: Operations, server: Server) -> list[str]:
+    return [*engine.program(), *server.words[1:]]
 
 
 def _run(commands: Sequence[tuple[list[str], Server]], tell: Callable[[str], None]) -> int:

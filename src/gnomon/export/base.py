@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gnomon.engines import planned_training_engine
+from gnomon.engines import operated_engines, operations_of, planned_training_engine
+from gnomon.engines.operations import Operations
 from gnomon.engines.training.job import not_trained_on
 from gnomon.errors import InputError
+from gnomon.graph.lower import check_degrees
+from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool, refuse_serving_fields
 from gnomon.load.training import job_of
@@ -16,7 +19,7 @@ from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import DeploymentDraft, applied, beyond_config, served
 
-SERVING = ("vllm", "kubernetes")
+KUBERNETES = "kubernetes"
 TRAINING = ("megatron", "torchrun")
 WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
 """How lines of a file's header begin: what keeps it from running, and what it does not say."""
@@ -33,10 +36,16 @@ class Rendered:
     not_expressed: tuple[str, ...]
 
 
-class Target(Protocol):
-    """A module of this package."""
+def serving_targets() -> tuple[str, ...]:
+    """What serving plans are exported to: the script of an engine that can be started, by its name, or a manifest."""
+    return (*operated_engines(), KUBERNETES)
 
-    NAME: str
+
+class Target(Protocol):
+    """A module of this package, or the script of a serving engine."""
+
+    @property
+    def NAME(self) -> str: ...
 
     def render(self, plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
         """The plan's files, with warnings and what the target cannot say in their header. Raises InputError where the
@@ -70,6 +79,19 @@ def check_trained_on(job: TrainingJob, engine: str) -> None:
     """Raise InputError where a training engine does not run on the job's chips."""
     if why := not_trained_on(job.pool.chip, engine):
         raise InputError(why, where="chip", hint="Plan it for a chip of NVIDIA or AMD.")
+
+
+def operated(plan: Plan, engine: str = "") -> Operations:
+    """What starts the engine of a serving plan. Raises InputError where nothing here does, where a target is of another
+    `engine`, and for degrees that the model cannot be cut into."""
+    found = operations_of(plan.engine.name)
+    if found is None or engine not in ("", found.NAME):
+        wanted = engine or " or ".join(operated_engines())
+        raise InputError(f"the plan is for the engine '{plan.engine.name}', not for {wanted}", where="engine.name")
+    model = load_model(plan.model)
+    if not unpriced(model):
+        check_degrees(model, plan.strategy)
+    return found
 
 
 def in_other_words(plan: Plan, job: TrainingJob | None = None) -> Plan:
@@ -116,7 +138,7 @@ def require_techniques(plan: Plan) -> None:
 
 def require_load(plan: Plan, target: str) -> None:
     """Serving targets take plans that serve, training targets plans that train, with an engine that does."""
-    fitting = TRAINING if plan.trains else SERVING
+    fitting = TRAINING if plan.trains else serving_targets()
     if target not in fitting:
         kind = "training" if plan.trains else "serving"
         hint = f"Targets for {kind}: {', '.join(fitting)}."

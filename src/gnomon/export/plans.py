@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gnomon.engines import operated_engines
 from gnomon.errors import GnomonError, InputError
-from gnomon.export.base import SERVING, TRAINING
+from gnomon.export.base import TRAINING
 from gnomon.spec import Plan
 
 
 def usual(plan: Plan) -> str:
     """The target of a plan's own engine."""
     if not plan.trains:
-        return SERVING[0]
+        return plan.engine.name if plan.engine.name in operated_engines() else operated_engines()[0]
     return plan.engine.name if plan.engine.name in TRAINING else TRAINING[-1]
 
 

@@ -11,7 +11,8 @@ from gnomon.load.training import job_of
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
-NAME = "torchrun"
+NAME, ENGINE = "torchrun", "torch"
+"""The target, and the training engine that its script starts."""
 
 
 def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered:
@@ -21,8 +22,8 @@ def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = N
     return Rendered(
         files={"run.sh": script, "plan.yaml": plan_to_yaml(plan)},
         command="bash run.sh",
-        engine="torch",
-        version=plan.engine.version if plan.engine.name == "torch" else "",
+        engine=ENGINE,
+        version=plan.engine.version if plan.engine.name == ENGINE else "",
         not_expressed=tuple(left_out),
     )
 

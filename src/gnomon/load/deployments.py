@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines import Deployment, Engine, training_engine
+from gnomon.engines import Deployment, Engine, TrainingEngine, engine_info, module_engine, training_engine
 from gnomon.engines import engine as engine_of
 from gnomon.load.cards import host_of, own_cards
 from gnomon.load.fleet import parse_pool
@@ -22,6 +22,7 @@ from gnomon.planning.deploy import Binding, ReplicaSpec
 from gnomon.planning.power_limit import under_limit
 from gnomon.planning.steps.network_words import PHASES, refuse_beside
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
+from gnomon.spec.plan import DEFAULT_ENGINE
 from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.techniques import DeploymentDraft, asked
 
@@ -40,16 +41,16 @@ def found_model(model: str | Path | Model) -> Model:
     return checked_model(model) if isinstance(model, Model) else load_model(model)
 
 
-def bind(pool: Pool, engine: str, *hosts: str, limit: str = "power_limit_w") -> Binding:
-    """An engine's name on these chips, with the user's own profile and overheads first; `hosts` are other engines
-    whose overheads it needs, `limit` is what an error calls the power limit."""
+def bind(pool: Pool, engine: str | Engine, *hosts: str, limit: str = "power_limit_w") -> Binding:
+    """An engine on these chips, by its name or as it was found, with the user's own profile and overheads first;
+    `hosts` are other engines whose overheads it needs, `limit` is what an error calls the power limit."""
     (found,) = bind_each([pool], engine, *hosts, limit=limit)
     return found
 
 
-def bind_each(pools: Sequence[Pool], engine: str, *hosts: str, limit: str = "power_limit_w") -> list[Binding]:
-    """An engine's name on chips of several kinds; `hosts` are other engines whose overheads it needs."""
-    chosen = engine_of(engine)
+def bind_each(pools: Sequence[Pool], engine: str | Engine, *hosts: str, limit: str = "power_limit_w") -> list[Binding]:
+    """An engine on chips of several kinds; `hosts` are other engines whose overheads it needs."""
+    chosen = engine_of(engine) if isinstance(engine, str) else engine
     own, cards = own_overheads(chosen.name, *hosts), own_cards(*(pool.chip.name for pool in pools))
     found = []
     for asked_pool in pools:
@@ -66,15 +67,15 @@ def replica_of(
     techniques = asked(question.techniques)
     model = found_model(question.model)
     refuse_beside(model, techniques)
-    label, pool = engine or default_engine(model), limited(parse_pool(question.on), power_limit_w)
+    pool = limited(parse_pool(question.on), power_limit_w)
     network = model.kind in PHASES
-    under_torch = network and label.partition("@")[0] == "torch"
+    serving, other = engines_for(engine, model)
     return ReplicaSpec(
         model=model,
         reference=model.name if isinstance(question.model, Model) else str(question.model),
         on=str(question.on),
-        binding=bind(pool, "vllm" if under_torch else label, *([TOWERS] if network else []), limit=POWER_LIMIT),
-        torch=training_engine(label) if under_torch else None,
+        binding=bind(pool, serving, *([TOWERS] if network else []), limit=POWER_LIMIT),
+        torch=other,
         degrees={
             "tp": question.tp, "pp": question.pp, "ep": question.ep, "cp": question.cp,
             "dp": 1 if question.dp is None else question.dp,
@@ -87,13 +88,20 @@ def replica_of(
     )  # fmt: skip
 
 
-def default_engine(model: Model) -> str:
-    """vLLM where it runs the model, else PyTorch with the model's published code."""
+def engines_for(label: str | None, model: Model) -> tuple[Engine, TrainingEngine | None]:
+    """The serving engine of a question, and what runs a network in its place: where no engine is named, a network that
+    the default one does not serve."""
     if model.kind not in PHASES:
-        return "vllm"
-    from gnomon.engines.vllm.networks import not_served
+        return engine_of(label or DEFAULT_ENGINE), None
+    if label is None:
+        from gnomon.planning.steps.network import not_served
 
-    return "torch" if not_served(model) else "vllm"
+        usual = engine_of(DEFAULT_ENGINE)
+        return usual, training_engine(module_engine()) if not_served(usual, model) else None
+    info = engine_info(label.partition("@")[0])
+    if info is None or not info.runs_modules:
+        return engine_of(label), None
+    return engine_of(DEFAULT_ENGINE), training_engine(label)
 
 
 def deploy(
@@ -103,7 +111,7 @@ def deploy(
     strategy: Strategy | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    engine: str | EngineChoice = "vllm",
+    engine: str | EngineChoice = DEFAULT_ENGINE,
     settings: Mapping[str, Any] | None = None,
     priced: bool = True,
 ) -> tuple[Engine, Deployment]:

@@ -107,13 +107,21 @@ def parse_settings(pairs: Iterable[str], where: str = "--set") -> dict[str, Any]
         key, equals, value = pair.partition("=")
         key = key.strip().removeprefix("--")
         if not equals or not _KEY.fullmatch(key):
-            raise InputError(f"'{pair}' is not KEY=VALUE, as in max_num_seqs=256", where=where)
+            raise InputError(f"'{pair}' is not KEY=VALUE, as in {_example()}", where=where)
         key = key.replace("-", "_")
         if key.lower() in seen:
             raise InputError(f"'{key}' is set twice", where=where)
         seen.add(key.lower())
         settings[key] = _typed(value.strip())
     return settings
+
+
+def _example() -> str:
+    """A setting of the engine that serves where none is named."""
+    from gnomon.engines import engine
+    from gnomon.spec.plan import DEFAULT_ENGINE
+
+    return ", ".join(f"{name}={value}" for name, value in engine(DEFAULT_ENGINE).settings_for(sequences=256).items())
 
 
 def _typed(text: str) -> Any:

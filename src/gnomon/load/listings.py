@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gnomon import catalog
-from gnomon.engines.vllm.cache import sequence_state_bytes
-from gnomon.engines.vllm.states import state_dtype
+from gnomon.engines import engine as engine_of
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.support import unpriced, unpriced_step
 from gnomon.load import chip as load_chip
@@ -21,6 +20,7 @@ from gnomon.paths import write_text
 from gnomon.spec import Chip, Host, Link, Model, Node
 from gnomon.spec.answers import Result
 from gnomon.spec.model import KINDS
+from gnomon.spec.plan import DEFAULT_ENGINE
 from gnomon.spec.questions.known import ChipsQuestion, ModelsQuestion, NewChipQuestion
 from gnomon.techniques import Technique
 from gnomon.techniques import techniques as known_techniques
@@ -189,6 +189,7 @@ def _host(host: Host) -> dict[str, Any]:
 
 def _model(model: Model) -> dict[str, Any]:
     weights = model.weight_bytes()
+    state_dtype, state_bytes = engine_of(DEFAULT_ENGINE).sequence_state(model)
     return {
         "name": model.name,
         "title": catalog.model_title(model.name),
@@ -206,8 +207,8 @@ def _model(model: Model) -> dict[str, Any]:
         "moe": model.is_moe,
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(2.0),
         "state_bytes_per_sequence_bf16": model.state_bytes_per_sequence(2.0),
-        "state_bytes_per_sequence": sequence_state_bytes(model),
-        "state_dtype": state_dtype(model),
+        "state_bytes_per_sequence": state_bytes,
+        "state_dtype": state_dtype,
         "source_bytes_per_token_bf16": model.source_bytes_per_token(2.0),
         "weights_bytes": weights,
         "priced": not unpriced_step(model),

@@ -17,7 +17,7 @@ from gnomon.load.recipe import read_recipe
 from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.drawing import MAX_REQUESTS
 from gnomon.spec.formats import NARROW, PLAIN_BITS
-from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan import DEFAULT_ENGINE, ROUTERS
 from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
 from gnomon.spec.workload import MAX_TOKENS
 from gnomon.units import check_rate, parse_count
@@ -170,7 +170,7 @@ def _engine(fields: Fields, trains: bool) -> EngineChoice:
     if trains:
         read_recipe(fields.inner("settings"))
     choice = EngineChoice(
-        name=fields.text("name") if trains else fields.text("name", "vllm"),
+        name=fields.text("name") if trains else fields.text("name", DEFAULT_ENGINE),
         version=fields.text("version", ""),
         settings=fields.inner("settings").items(),
     )

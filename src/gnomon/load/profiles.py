@@ -12,12 +12,10 @@ from gnomon import catalog
 from gnomon.cost.card import CARD_SPREAD, CardFactors
 from gnomon.cost.efficiencies import CARD
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import HALF, SYSTEM_SPREAD, Family, Profile
+from gnomon.cost.profile import HALF, SYSTEM_SPREAD, Profile
 from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
-from gnomon.engines.vllm.kernels import MARLIN, experts_kernel, runs
-from gnomon.engines.vllm.platforms import NONE, capability
+from gnomon.engines import kernel_choices
 from gnomon.errors import CalibrationError, UnknownNameError
-from gnomon.graph.dtypes import KERNEL
 from gnomon.load.cards import own_cards
 from gnomon.load.chips import ChipBook, own_chips
 from gnomon.load.files import read_yaml
@@ -126,7 +124,8 @@ class Profiles:
             known = {_format(key) for key in of_kind(own, kind)}
             near = [donor for donor in donors if SIXTEEN not in known or donor.generation == chip.generation]
             theirs = (
-                _as_run(chip, *donor) if kind == EXPERTS else donor for donor in self._with(kind, near, framework)
+                (donor, kernel_choices().as_run(chip, donor, profile) if kind == EXPERTS else profile)
+                for donor, profile in self._with(kind, near, framework)
             )
             found = transferred(kind, chip, theirs) if near or not known else {}
             families |= {key: family for key, family in found.items() if _format(key) not in known}
@@ -228,26 +227,6 @@ def profile_on(chip: Chip, card: CardFactors | None, framework: str = "") -> Pro
 def shipped_profile(chip: Chip) -> Profile:
     """What a chip is priced by where the user has measured nothing."""
     return _profiles(None, tuple(own_chips().values())).resolve(chip, "")
-
-
-def _as_run(chip: Chip, donor: Chip, profile: Profile) -> Donor:
-    """A donor whose experts are named by the kernels that a chip runs them with: what a donor's default is may be
-    another's choice, and what does not run there is left out."""
-    if chip.vendor != donor.vendor or capability(chip) == NONE:
-        return donor, profile
-    other = capability(chip)[0] != capability(donor)[0]
-    families: dict[str, Family] = {}
-    for key, family in of_kind(profile, EXPERTS).items():
-        numbers, _, named = key.partition(".")[2].partition(KERNEL)
-        kernel = named or experts_kernel(numbers, donor)
-        if not runs(kernel, numbers, chip) or (other and kernel == MARLIN):
-            continue  # Marlin is fast with instructions that other generations keep for old programs alone
-        name = numbers if kernel == experts_kernel(numbers, chip) else f"{numbers}{KERNEL}{kernel}"
-        bound = HALF[0] if other and numbers not in HALF else family.no_slower_than
-        families[f"{EXPERTS}.{name}"] = replace(family, no_slower_than=bound)
-    for key, family in list(families.items()):
-        families.setdefault(key.partition(KERNEL)[0], family)
-    return donor, replace(profile, families=families)
 
 
 def _format(key: str) -> str:

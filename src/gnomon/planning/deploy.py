@@ -210,6 +210,11 @@ def refuse_techniques(what: str, techniques: Sequence[str], hint: str = "Leave i
         raise InputError(f"{techniques[0]} is not applied to {what}", where="--with", hint=hint)
 
 
+def set_flags(settings: Mapping[str, Any]) -> str:
+    """Settings of an engine as a command has them."""
+    return " ".join(f"--set {name}={value}" for name, value in settings.items())
+
+
 def said_degrees(strategy: Strategy) -> dict[str, int]:
     """Degrees as an answer's inputs have them."""
     others = {name: getattr(strategy, name) for name in ("pp", "ep", "cp", "dp")}
@@ -219,7 +224,7 @@ def said_degrees(strategy: Strategy) -> dict[str, int]:
 def title_of(engine: Engine, deployment: Deployment) -> str:
     """Model, number format, chips and engine: the title of an answer."""
     short = ".".join(engine.version.split(".")[:2])
-    label = f"{'vLLM' if engine.name == 'vllm' else engine.name} {short}"
+    label = f"{engine.title} {short}"
     if engine.runs_not_on(deployment.pool.chip):
         label = f"as if {label} ran there"
     return title_words(deployment.model, deployment.dtype, deployment.pool, deployment.strategy, label)

@@ -18,8 +18,11 @@ def render(answer: Result, style: Style) -> str:
     lines += [f"  note: {note}" for note in payload["notes"]]
     lines += [f"  not in these commands: {line}" for line in payload["not_expressed"]]
     plan = payload["plan"] or "last"
-    ways = {"vllm": ("--out", "deploy"), "kubernetes": ("--to", "kubernetes")}
-    steps = [words("gnomon", "export", plan, *ways[name]) for name in payload["targets"]]
+    own = payload["engine"]  # whose script is written where no target is named
+    steps = [
+        words("gnomon", "export", plan, *(("--out", "deploy") if name == own else ("--to", name)))
+        for name in payload["targets"]
+    ]
     return "\n".join([*lines, "", *next_steps(*steps)] if steps else lines)
 
 

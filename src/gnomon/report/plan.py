@@ -84,7 +84,7 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
     lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     folder = folder_of("deploy", answer.to_dict())
-    exports = (f"gnomon export last --to vllm --out {folder}", "gnomon export last --to kubernetes")
+    exports = (f"gnomon export last --to {best.plan.engine.name} --out {folder}", "gnomon export last --to kubernetes")
     return "\n".join([*lines, *next_steps(*(exports if answer.command else ()), "gnomon explain last")])
 
 
@@ -134,7 +134,7 @@ def _time(plan: PlanLine, metric: str, statistic: str) -> Headline:
 def changed_lines(answer: PlanReport) -> list[str]:
     """Number format and context, where the plan changes them."""
     plan, own = answer.best.plan, answer.model_dtype
-    longest, context = plan.engine.settings.get("max_model_len"), answer.model_context
+    longest, context = answer.plan_context, answer.model_context
     told = []
     if own and own != plan.dtype:
         told.append(f"weights in {plan.dtype}, the model's are in {own}: quality changes")

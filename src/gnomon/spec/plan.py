@@ -29,11 +29,15 @@ class Strategy:
         return self.tp * self.pp * self.cp * max(1, self.dp)
 
 
+DEFAULT_ENGINE = "vllm"
+"""What serves where no engine is named."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
     """An engine, its version, and the settings that differ from its defaults."""
 
-    name: str = "vllm"
+    name: str = DEFAULT_ENGINE
     version: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from gnomon.engines import operated_engines
 from gnomon.load.fields import Fields
 from gnomon.load.fleet import parse_pool
 from gnomon.load.plan import plan_from_dict
@@ -13,7 +14,6 @@ from gnomon.spec import Plan, Pool, Recipe
 
 SERVED = ("predict", "fit", "simulate.serve")
 """Answers about one replica of a serving engine, or of a training one."""
-ENGINE = "vllm"
 DEGREES = ("tp", "pp", "ep", "cp", "dp")
 
 
@@ -27,7 +27,7 @@ def plan_of(kind: str, payload: Mapping[str, Any], where: str) -> Plan | None:
         return None
     name, _, version = given.text("engine").partition("@")
     trains = inputs.get("phase") == "train"
-    if not trains and name != ENGINE:
+    if not trains and name not in operated_engines():
         return None
     pool = parse_pool(given.text("on"), given.spot("on"))
     written = _common(given, pool) | (_training(given) if trains else _serving(given))

@@ -41,7 +41,7 @@ class KvSwap(ServingTechnique):
 
     def metrics(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
         """Sessions of the maximum context that cache and host hold, and the seconds of one swap."""
-        context = int(deployment.settings["max_model_len"])
+        context = used.context
         each = used.sequence_bytes(context, 1)
         machine = deployment.pool.machine
         if each <= 0 or machine is None:

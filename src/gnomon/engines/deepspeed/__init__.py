@@ -1,1 +1,11 @@
 """DeepSpeed with Megatron's layers (Megatron-DeepSpeed): its pipeline, its optimizers, ZeRO."""
+
+from gnomon.engines.declared import EngineInfo
+
+ENGINE = EngineInfo(
+    name="deepspeed",
+    title="DeepSpeed",
+    versions=("0.5", "0.9", "0.18"),
+    trains="gnomon.engines.deepspeed.engine:DeepSpeed",
+    place=5,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gnomon.engines.deepspeed import ENGINE
 from gnomon.engines.deepspeed.style import optimizers
 from gnomon.engines.megatron.engine import LAUNCH_S
 from gnomon.engines.megatron.style import fused, parted
@@ -14,7 +15,7 @@ from gnomon.graph.trained import check_trained
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
-VERSIONS = ("0.5", "0.9", "0.18")
+VERSIONS = ENGINE.versions
 """Of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG), of 2023 with those of 3.0, whose collectives of tensor
 parallelism overlap with GEMMs by weight (vTrain), and of 2026 with fused attention."""
 EARLY = VERSIONS[0]
@@ -42,8 +43,8 @@ class DeepSpeed:
     overlapped."""
 
     version: str = VERSIONS[-1]
-    name: str = "deepspeed"
-    title: str = "DeepSpeed"
+    name: str = ENGINE.name
+    title: str = ENGINE.title
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:

@@ -1,1 +1,11 @@
 """Megatron-LM: training with tensor, pipeline and data parallelism."""
+
+from gnomon.engines.declared import EngineInfo
+
+ENGINE = EngineInfo(
+    name="megatron",
+    title="Megatron-LM",
+    versions=("2.4", "3.0", "bridge", "2026.08"),
+    trains="gnomon.engines.megatron.engine:Megatron",
+    place=2,
+)

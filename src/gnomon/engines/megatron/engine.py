@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gnomon.engines.megatron import ENGINE
 from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import NARROW_BYTES, Traits
@@ -12,7 +13,7 @@ from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import LatentAttention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, RUN
 
-VERSIONS = ("2.4", "3.0", "bridge", "2026.08")
+VERSIONS = ENGINE.versions
 """Of April 2021 (Narayanan et al., SC21), of mid 2022 (Korthikanti et al.), as the recipes of NeMo and Megatron-Bridge
 set it for speed (gradients summed and reduced in 16 bits, weights kept in the format of the GEMMs), and of August
 2026."""
@@ -36,8 +37,8 @@ off by 8% with it and by 32% without. Today's is taken to be PyTorch's own, meas
 @dataclass(frozen=True)
 class Megatron:
     version: str = VERSIONS[-1]
-    name: str = "megatron"
-    title: str = "Megatron-LM"
+    name: str = ENGINE.name
+    title: str = ENGINE.title
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:

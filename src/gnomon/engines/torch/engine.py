@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gnomon.engines.torch import checks
+from gnomon.engines.torch import ENGINE, checks
 from gnomon.engines.torch.efficiencies import software
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.training.traits import Traits
@@ -12,7 +12,7 @@ from gnomon.errors import unknown_name
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
-VERSIONS = ("2.0", "2.11")
+VERSIONS = ENGINE.versions
 """Of 2023, whose measurements are published (Composer and llm-foundry: FSDP, attention in Triton by FlashAttention's
 first algorithm, CUDA 11), and the one that the built-in runner is measured with."""
 RUNTIME_BYTES = 1.1e9
@@ -36,8 +36,8 @@ class Torch:
     """PyTorch's own FSDP2, DTensor and pipelining, eager."""
 
     version: str = VERSIONS[-1]
-    name: str = "torch"
-    title: str = "PyTorch"
+    name: str = ENGINE.name
+    title: str = ENGINE.title
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:

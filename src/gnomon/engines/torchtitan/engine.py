@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gnomon.engines.torch.style import optimizers, style
+from gnomon.engines.torchtitan import ENGINE
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.transformers.style import style as modules
@@ -14,7 +15,7 @@ from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, RUN
 
-VERSIONS = ("2024-eager", "2024", "2026")
+VERSIONS = ENGINE.versions
 """Of 2024 and 2025 without and with torch.compile, and of 2026 with it and PyTorch 2.11's attention."""
 FLASH_2 = {
     "Hopper": {"attention_forward": 0.58, "attention_backward": 0.59},
@@ -41,8 +42,8 @@ class TorchTitan:
     """Its default recipes: FSDP2 over fp32 shards, bf16 gathered layers, activation checkpointing by operator."""
 
     version: str = VERSIONS[-1]
-    name: str = "torchtitan"
-    title: str = "TorchTitan"
+    name: str = ENGINE.name
+    title: str = ENGINE.title
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:

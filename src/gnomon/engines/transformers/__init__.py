@@ -1,1 +1,11 @@
 """Hugging Face transformers as it trains: eager modules, SDPA, PyTorch's fused AdamW."""
+
+from gnomon.engines.declared import EngineInfo
+
+ENGINE = EngineInfo(
+    name="transformers",
+    title="transformers",
+    versions=("5.17",),
+    trains="gnomon.engines.transformers.engine:Transformers",
+    place=6,
+)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
+from gnomon.engines.transformers import ENGINE
 from gnomon.engines.transformers.style import autocast, optimizers, style
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
-VERSIONS = ("5.17",)
+VERSIONS = ENGINE.versions
 CONTEXT_BYTES = 1.15e9
 """What the allocator cannot have of an H200: the driver's 616 MiB (`gnomon.engines.vllm.reserve.DRIVER_BYTES`), and 0.5
 GB of a CUDA context with PyTorch 2.11's kernels, an estimate."""
@@ -53,8 +54,8 @@ class Transformers:
     """Eager modules with SDPA, the model's loss, gradients clipped, fused AdamW; DDP over several chips."""
 
     version: str = VERSIONS[-1]
-    name: str = "transformers"
-    title: str = "transformers"
+    name: str = ENGINE.name
+    title: str = ENGINE.title
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:

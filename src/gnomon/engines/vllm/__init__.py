@@ -1,1 +1,13 @@
-"""vLLM: what it fuses, reserves, allows and costs beside the model's own operators."""
+"""vLLM: its scheduler's limits, kernels, memory, host overheads, options and launch commands."""
+
+from gnomon.engines.declared import EngineInfo
+
+ENGINE = EngineInfo(
+    name="vllm",
+    title="vLLM",
+    versions=("0.24.0",),
+    serves="gnomon.engines.vllm.engine:Vllm",
+    operations="gnomon.engines.vllm.operations",
+    kernels="gnomon.engines.vllm.choices",
+    place=1,
+)

@@ -1,4 +1,4 @@
-"""vLLM behind the engine contract: graph, memory, limits, step cost and launch command."""
+"""vLLM behind the engine contract: graph, memory, limits and step cost."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import TYPE_CHECKING, Any
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
-from gnomon.engines.base import Deployment, MemoryUse, StageWork
-from gnomon.engines.vllm import degrees, platforms
+from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
+from gnomon.engines.vllm import ENGINE, degrees, limits, platforms
 from gnomon.engines.vllm.blocks import check_blocks
+from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
-from gnomon.engines.vllm.options import captured_sizes, fill, not_modelled
+from gnomon.engines.vllm.options import captured_sizes, fill, listed, not_modelled
 from gnomon.engines.vllm.overheads import overheads
+from gnomon.engines.vllm.states import state_dtype
 from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
-from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
-if TYPE_CHECKING:  # one step compiles no table
+if TYPE_CHECKING:  # one step compiles no table, and starts no server
     from gnomon.cost.table import TableStepCost
+    from gnomon.engines.operations import Operations
 
-VERSIONS = ("0.24.0",)
+VERSIONS = ENGINE.versions
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Vllm:
     """vLLM 0.24: asynchronous scheduling, chunked prompts, full graphs for decodes, piecewise ones for the rest."""
 
     version: str = ""
-    name: str = "vllm"
+    name: str = ENGINE.name
+    title: str = ENGINE.title
 
     def __post_init__(self) -> None:
         wanted = self.version or VERSIONS[-1]
@@ -44,6 +48,39 @@ class Vllm:
         if full is None:
             raise unknown_name("version of vllm", wanted, VERSIONS)
         object.__setattr__(self, "version", full)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        return limits.KNOBS
+
+    def goes_together(self, turned: Mapping[str, int]) -> bool:
+        return limits.goes_together(turned)
+
+    def capacity(self, settings: Mapping[str, Any]) -> Capacity:
+        return limits.capacity(settings)
+
+    def settings_for(
+        self, *, context: int | None = None, sequences: int | None = None, step_tokens: int | None = None
+    ) -> dict[str, int]:
+        return limits.settings_for(context, sequences, step_tokens)
+
+    def listed_settings(self) -> tuple[str, ...]:
+        return listed()
+
+    @property
+    def networks(self) -> Networks:
+        from gnomon.engines.vllm import networks
+
+        return networks
+
+    def sequence_state(self, model: Model) -> tuple[str, float]:
+        return state_dtype(model), sequence_state_bytes(model)
+
+    @property
+    def operations(self) -> Operations:
+        from gnomon.engines.vllm import operations
+
+        return operations
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
@@ -139,21 +176,6 @@ class Vllm:
             deployment.settings[name]
             for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", degrees.CONTEXT)
         )
-
-    def command(self, plan: Plan) -> list[str]:
-        from gnomon.engines.vllm import launch
-
-        return launch.first_command(plan)
-
-    def own_checkpoint(self, model: Model, dtype: str) -> str:
-        from gnomon.engines.vllm import launch
-
-        return launch.own_checkpoint(model, dtype)
-
-    def not_expressed(self, plan: Plan) -> list[str]:
-        from gnomon.engines.vllm import launch
-
-        return launch.not_expressed(plan)
 
 
 def _check_blocks(deployment: Deployment) -> None:

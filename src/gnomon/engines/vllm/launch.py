@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnomon.engines.operations import NodeLayout, Server, Variable
 from gnomon.engines.shell import comment
-from gnomon.engines.vllm import platforms
+from gnomon.engines.vllm import ENGINE, platforms
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.errors import InputError, unknown_name
@@ -19,18 +19,10 @@ from gnomon.load.plan import plan_pool
 from gnomon.spec import Model, Plan
 from gnomon.spec.plan import ROUTERS
 
-VERSION = "0.24.0"
+VERSION = ENGINE.versions[-1]
 FIRST_PORT = 8000
 CHECKPOINT = "CHECKPOINT"
 """Stands in a command for weights that are not there yet."""
-
-
-class Variable(str):
-    """A word that the shell fills in; every other word is quoted."""
-
-    __slots__ = ()
-
-
 MASTER, RANK = Variable("$MASTER_ADDR"), Variable("$rank")
 """The address of a replica's first node, and the number of a node in its replica."""
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -46,58 +38,6 @@ TOOLS = {
 }
 """What makes a checkpoint of a format that vLLM then serves."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """One process: the node it runs on, its chips there, its arguments and the variable that selects its chips."""
-
-    node: int
-    devices: tuple[int, ...]
-    words: tuple[str, ...]
-    visible: str
-
-    @property
-    def assignment(self) -> str:
-        """What shows the process its chips; empty where no variable is known to."""
-        return f"{self.visible}={','.join(map(str, self.devices))}" if self.visible else ""
-
-    @property
-    def command(self) -> str:
-        """The words as a shell reads them; what only the node knows stays a variable."""
-        return " ".join(f'"{word}"' if isinstance(word, Variable) else shlex.quote(word) for word in self.words)
-
-    @property
-    def shell(self) -> str:
-        return f"{self.assignment} {self.command}".lstrip()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLayout:
-    """Where replicas lie: several on a node, or one on several whole nodes."""
-
-    replicas: int
-    ranks: int
-    per_node: int
-
-    @property
-    def nodes_each(self) -> int:
-        """Nodes of one replica."""
-        return max(1, self.ranks // self.per_node)
-
-    @property
-    def replicas_each(self) -> int:
-        """Replicas of a full node."""
-        return max(1, self.per_node // self.ranks)
-
-    @property
-    def nodes(self) -> int:
-        return self.replicas * self.nodes_each if self.nodes_each > 1 else -(-self.replicas // self.replicas_each)
-
-    @property
-    def on_the_last(self) -> int:
-        """Replicas of the last node."""
-        return self.replicas - (self.nodes - 1) * self.replicas_each if self.nodes_each == 1 else 1
 
 
 def layout(plan: Plan) -> NodeLayout:
@@ -127,7 +67,7 @@ def command(plan: Plan) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
+class VllmServers:
     """All processes of a plan, node by node, each made on demand."""
 
     where: NodeLayout
@@ -156,9 +96,9 @@ class Servers:
         return Server(node=node, devices=tuple(devices), words=(*self.words, *more), visible=self.visible)
 
 
-def servers(plan: Plan) -> Servers:
+def servers(plan: Plan) -> VllmServers:
     platform = platforms.platform_of(plan_pool(plan).chip)
-    return Servers(where=layout(plan), words=tuple(command(plan)), visible=platform.visible if platform else "")
+    return VllmServers(where=layout(plan), words=tuple(command(plan)), visible=platform.visible if platform else "")
 
 
 def first_command(plan: Plan) -> list[str]:

@@ -46,6 +46,7 @@ def memory(deployment: Deployment) -> MemoryUse:
         block_tokens=plan.block_tokens,
         block_bytes=float(plan.block_bytes()),
         slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy),
+        context=int(deployment.settings["max_model_len"]),
         step_tokens=int(deployment.settings["max_num_batched_tokens"]),
         sequence_blocks=None if plain else sequence_blocks,
     )

@@ -146,6 +146,11 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     return settings
 
 
+def listed() -> tuple[str, ...]:
+    """The settings as help names them; what vLLM has no flag for, with its values."""
+    return tuple(one.name if one.flagged else f"{one.name} ({' or '.join(one.choices)})" for one in OPTIONS)
+
+
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}

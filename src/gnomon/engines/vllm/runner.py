@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.engines.replay import MeasuredRun
 from gnomon.errors import GnomonError, MissingExtraError
 from gnomon.spec import Requests
 
@@ -31,30 +31,6 @@ ENVIRONMENT = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 """A forked engine cannot use CUDA once this process has looked at the GPU."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredRun:
-    """Client-side times of one replayed load, in seconds from its start; NaN where vLLM does not report them."""
-
-    requests: Requests
-    first_token_s: NDArray[np.float64]
-    finish_s: NDArray[np.float64]
-    scheduled_s: NDArray[np.float64]
-    queued_s: NDArray[np.float64]
-    """When the scheduler first saw the request."""
-    made_s: NDArray[np.float64]
-    """When the engine's core had the first token, before it travelled to the client."""
-    tokens_s: tuple[tuple[float, ...], ...] = ()
-
-    @property
-    def ttft_s(self) -> NDArray[np.float64]:
-        return self.first_token_s - self.requests.arrival_s
-
-    @property
-    def tpot_s(self) -> NDArray[np.float64]:
-        steps = np.maximum(self.requests.output_tokens - 1, 1)
-        return np.where(self.requests.output_tokens > 1, (self.finish_s - self.first_token_s) / steps, np.nan)
 
 
 @dataclass(slots=True)
@@ -94,13 +70,8 @@ class VllmRunner:
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        arguments = AsyncEngineArgs(
-            model=self._folder.name,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            enable_prefix_caching=False,
-            **self._arguments,
-        )
+        given = {"enable_prefix_caching": False, **self._arguments}
+        arguments = AsyncEngineArgs(model=self._folder.name, load_format="dummy", skip_tokenizer_init=True, **given)
         return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.OPENAI_API_SERVER)
 
     @property

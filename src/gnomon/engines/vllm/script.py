@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gnomon.engines.operations import NodeLayout, Server
 from gnomon.engines.shell import comment
-from gnomon.engines.vllm.launch import MASTER, RANK, NodeLayout, Server, Servers, headline, servers
+from gnomon.engines.vllm.launch import MASTER, RANK, VllmServers, headline, servers
 from gnomon.spec import Plan
 
 _TRAP = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"
@@ -44,7 +45,7 @@ def _which(where: NodeLayout) -> list[str]:
     ]
 
 
-def _all(found: Servers) -> list[str]:
+def _all(found: VllmServers) -> list[str]:
     """Servers of a node; all nodes have the same but the last, which may have fewer."""
     full, few = found.of(0), found.where.on_the_last
     if len(full) == 1:
@@ -56,7 +57,7 @@ def _all(found: Servers) -> list[str]:
     return [*lines, "wait -n"]
 
 
-def _one_of_several(found: Servers) -> list[str]:
+def _one_of_several(found: VllmServers) -> list[str]:
     """The first node of a replica takes its requests, the others work for it."""
     first, other = found.of(0)[0], found.of(1, rank=RANK)[0]
     return [

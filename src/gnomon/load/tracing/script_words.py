@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from gnomon.engines import engine_info, module_engine
 from gnomon.errors import InputError, MissingExtraError, unknown_name
 from gnomon.load.fleet import parse_pool
 from gnomon.load.tracing import built, parted, trace_module
@@ -57,8 +58,11 @@ def script_question(question: PredictQuestion) -> TraceQuestion:
         if getattr(question, name) not in (None, 0, 1):
             where = question.flags()[name].where
             raise InputError(f"says nothing about a module of {words}", where=where, hint="Leave it out.")
-    if engine is not None and engine.partition("@")[0] != "torch":
-        raise InputError(f"'{engine}' does not run modules", where="--engine", hint="Leave it out, or use torch.")
+    info = None if engine is None else engine_info(engine.partition("@")[0])
+    if engine is not None and not (info and info.runs_modules):
+        raise InputError(
+            f"'{engine}' does not run modules", where="--engine", hint=f"Leave it out, or use {module_engine()}."
+        )
     require_torch()
     return TraceQuestion(
         on=question.on, phase=question.phase or "forward", dtype=question.dtype, batch=question.batch,

@@ -19,7 +19,6 @@ from gnomon.spec.answers import Change, Fit, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.techniques import DeploymentDraft
 
-CONTEXT = "max_model_len"
 CONTEXT_STEP = 1024
 SHORT = 1025
 """Tokens of a short sequence: 1,024 in the cache and the next one."""
@@ -27,7 +26,7 @@ DEGREES = (1, 2, 4, 8, 16, 32, 64)
 NARROWER = ("fp8", "int4")
 """Narrower formats to propose."""
 USEFUL = 8192
-"""Shortest max_model_len that is proposed first."""
+"""Shortest context that is proposed first."""
 QUALITY = "quality changes"
 DIGITS_OF = {name: format.bits for name, format in NARROW.items()} | PLAIN_BITS
 
@@ -38,13 +37,14 @@ def fit_replica(replica: ReplicaSpec, context: int | None) -> Fit:
     if context is not None:
         if not 1 <= context <= model.max_context:
             raise InputError(f"{context:,} is not between 1 and {model.max_context:,}", where="--context")
-        if CONTEXT in given:
+        asked = replica.engine.settings_for(context=context)
+        if both := [name for name in asked if name in given]:
             hint = "Both set the same limit: give one of them."
-            raise InputError(f"is given together with the setting {CONTEXT}", where="--context", hint=hint)
-        given[CONTEXT] = context
+            raise InputError(f"is given together with the setting {both[0]}", where="--context", hint=hint)
+        given |= asked
     if model.kind == "encoder" or replica.torch is not None:
         return fit_network(replica, context)
-    check_served(model)
+    check_served(replica.engine, model)
     replica = replace(replica, settings=given)
     engine, deployment = replica.engine, replica.deploy()
     inputs = replica.inputs(deployment) | ({"kind": model.kind} if model.kind in KINDS else {})
@@ -54,18 +54,13 @@ def fit_replica(replica: ReplicaSpec, context: int | None) -> Fit:
     )  # fmt: skip
 
 
-def longest_of(deployment: Deployment) -> int:
-    """Tokens of the longest sequence that must fit."""
-    return int(deployment.settings[CONTEXT])
-
-
 def _memory(engine: Engine, deployment: Deployment) -> MemoryUse:
     return memory_beside(engine, deployment) if deployment.model.kind in KINDS else engine.memory(deployment)
 
 
 def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> Fit:
-    use, most, wanted = _memory(engine, deployment), deployment.model.max_context, longest_of(deployment)
-    longest = use.longest(most)
+    use, capacity = _memory(engine, deployment), engine.capacity(deployment.settings)
+    wanted, longest = capacity.context, use.longest(deployment.model.max_context)
     fits = longest >= wanted
     margin = _margin(use, wanted)
     return Fit(
@@ -78,7 +73,7 @@ def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> F
         kv_blocks=max(use.kv_blocks, 0),
         kv_tokens=use.tokens_held(wanted),
         max_context=longest,
-        max_batch=min(max(use.kv_blocks, 0) // max(use.blocks_of(wanted), 1), int(deployment.settings["max_num_seqs"])),
+        max_batch=min(max(use.kv_blocks, 0) // max(use.blocks_of(wanted), 1), capacity.sequences),
         max_batch_1k=_at_once(use, wanted),
         margin_bytes=margin,
         slack_bytes=use.slack_bytes,
@@ -162,8 +157,9 @@ def _change(engine: Engine, deployment: Deployment, way: _Way, wanted: int) -> C
     if way.dtype != deployment.dtype:
         changed.append(f"{way.dtype} weights")
     if way.context < wanted:
-        changed.append(f"max_model_len {way.context:,}")
-        flags["set"] = f"max_model_len={way.context}"
+        for name, value in engine.settings_for(context=way.context).items():
+            changed.append(f"{name} {value:,}")
+            flags["set"] = f"{name}={value}"
     return Change(
         what=", ".join(changed),
         kv_tokens=way.kv_tokens,
@@ -178,7 +174,8 @@ def _note(engine: Engine, deployment: Deployment, dtype: str) -> str:
     """What narrower weights entail: another quality, and perhaps a checkpoint to be made."""
     if dtype == deployment.dtype:
         return ""
-    made = engine.own_checkpoint(deployment.model, dtype)
+    started = engine.operations
+    made = started.own_checkpoint(deployment.model, dtype) if started else ""
     return f"{QUALITY}; make {made} first" if made else QUALITY
 
 

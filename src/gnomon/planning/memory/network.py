@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.engines import Deployment, Engine, MemoryUse
-from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, dtype_of, said_degrees, title_of, title_words
 from gnomon.planning.shortage import shortage
-from gnomon.planning.steps.network import deployed
+from gnomon.planning.steps.network import deployed, networks_of
 from gnomon.planning.steps.network_words import intake_of
 from gnomon.planning.unmodelled import in_files, with_unmodelled
 from gnomon.spec import Model, NetworkStep, NotModelled
@@ -85,18 +84,21 @@ def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
 
 
 def _encoder(replica: ReplicaSpec, context: int | None, said: dict[str, Any]) -> Fit:
-    given = ({} if context is None else {"max_model_len": context}) | said["settings"]
-    engine, deployment = replica.engine, deployed(replace(replica, settings=given))
+    engine = replica.engine
+    asked = {} if context is None else engine.settings_for(context=context)
+    given = asked | said["settings"]
+    deployment = deployed(replace(replica, settings=given))
     found = with_unmodelled(engine, deployment, given, lambda one: _one_step(engine, one, said))
-    named = f"max_model_len={context}"
-    listed = (replace(one, option=f"--context {context}") if one.option == named else one for one in found.not_modelled)
+    named = [f"{name}={value}" for name, value in asked.items()]
+    listed = (replace(one, option=f"--context {context}") if one.option in named else one for one in found.not_modelled)
     return replace(found, not_modelled=tuple(listed))
 
 
 def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -> Fit:
-    """An encoder under vLLM has no KV cache: one step fits, or nothing does."""
-    model, longest = deployment.model, int(deployment.settings["max_model_len"])
-    use = vllm_networks.memory(engine, deployment, _step(model, 1, longest))
+    """A served encoder has no KV cache: one step fits, or nothing does."""
+    model, capacity = deployment.model, engine.capacity(deployment.settings)
+    longest = capacity.context
+    use = networks_of(engine).memory(engine, deployment, _step(model, 1, longest))
     margin = use.usable_bytes - sum(use.parts.values())
     return Fit(
         title=title_of(engine, deployment),
@@ -108,7 +110,7 @@ def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -
         kv_blocks=0,
         kv_tokens=0,
         max_context=model.max_context * (margin >= 0),
-        max_batch=int(deployment.settings["max_num_seqs"]) * (margin >= 0),
+        max_batch=capacity.sequences * (margin >= 0),
         margin_bytes=margin,
         changes=(),
         inputs=dict(said) | {"engine": f"{engine.name}@{engine.version}", "context": longest},
@@ -116,9 +118,9 @@ def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -
 
 
 def memory_beside(engine: Engine, deployment: Deployment) -> MemoryUse:
-    """A multimodal decoder's memory under vLLM, with the vision tower's for one sequence of the longest."""
-    longest = int(deployment.settings["max_model_len"])
-    return vllm_networks.memory(engine, deployment, _step(deployment.model, 1, longest))
+    """A multimodal decoder's memory, with the vision tower's for one sequence of the longest."""
+    longest = engine.capacity(deployment.settings).context
+    return networks_of(engine).memory(engine, deployment, _step(deployment.model, 1, longest))
 
 
 def _most(holds: Callable[[int], bool], limit: int) -> int:

@@ -15,8 +15,7 @@ from gnomon.cost import clock
 from gnomon.cost.machine import COLLECTIVES, GEMM_KINDS, Machine, known_kinds
 from gnomon.cost.profile import Profile
 from gnomon.cost.rows import BESIDE, COLUMNS, OPTIONAL, SAID, shape_of
-from gnomon.engines import OWN, kernels_of
-from gnomon.engines.vllm.formats import not_widened
+from gnomon.engines import OWN, kernel_choices, kernels_of
 from gnomon.errors import InputError, UnknownNameError, unknown_name
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format
 from gnomon.planning.operators.ranges import Places, check_range, check_sizes
@@ -150,7 +149,8 @@ class Pricer:
             hint = f"Use one of {', '.join(WIDTH)}."
             raise InputError(f"'{dtype}' is a GEMM format, and {group.kind} is not a GEMM", where=where, hint=hint)
         if group.kind in (*GEMM_KINDS, "conv"):
-            chip, why = self.pool.chip, not_widened(self.pool.chip) if dtype.endswith("-weights") else ""
+            chip = self.pool.chip
+            why = kernel_choices().not_widened(chip) if dtype.endswith("-weights") else ""
             if why:
                 hint = f"Use one of {', '.join(chip.rates_flops)}."
                 raise InputError(f"{dtype} do not run on {chip.name}: {why}", where=where, hint=hint)

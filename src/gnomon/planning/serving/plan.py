@@ -8,14 +8,14 @@ from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.infeasible import no_plan
-from gnomon.planning.serving.replicas import CONTEXT, Replicas
+from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import report
 from gnomon.planning.serving.space import left_out, plan_space
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Level, search
 from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
-from gnomon.spec import EngineChoice, Goal, Model, ServingLoad, Strategy
+from gnomon.spec import Goal, Model, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport
 from gnomon.techniques import WHERE, DeploymentDraft, served
 
@@ -34,7 +34,7 @@ def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     """The best plan, and what it was weighed against; raises where no plan meets the goals."""
     fixed = _fixed_format(task)
     _check_asked(task.arrivals, task.goals, task.asked_objective)
-    _check_longest(task.arrivals, task.model, task.engine)
+    _check_longest(task)
     setup = task.setup
     tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
     space = plan_space(setup, task.fleet, tried)
@@ -56,12 +56,15 @@ def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | N
         )
 
 
-def _check_longest(arrivals: Arrivals, model: Model, engine: EngineChoice) -> None:
+def _check_longest(task: PlanTask) -> None:
     """Every request has room in the context: the model's, or what the settings leave of it."""
-    given = engine.settings.get(CONTEXT)
-    most = min(model.max_context, given) if isinstance(given, int) else model.max_context
+    arrivals, model, settings = task.arrivals, task.model, task.engine.settings
+    own = task.setup.bound_engine.settings_for(context=1)
+    named = [(settings[name], name) for name in own if isinstance(settings.get(name), int)]
+    given, name = min(named, default=(model.max_context, ""))
+    most = min(model.max_context, given)
     if arrivals.longest > most:
-        limit = f"{CONTEXT} {given:,}" if most == given else f"the {most:,} tokens of context of {model.name}"
+        limit = f"{name} {given:,}" if name and most == given else f"the {most:,} tokens of context of {model.name}"
         where = arrivals.load.trace or "--input, --output"
         raise InputError(f"a request of {arrivals.longest:,} tokens is longer than {limit}", where=where)
 

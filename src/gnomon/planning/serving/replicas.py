@@ -15,7 +15,6 @@ from gnomon.sim.serving import Curves
 from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
 from gnomon.techniques import DeploymentDraft
 
-CONTEXT = "max_model_len"
 CONTEXT_STEP = 1024
 """A context that must shrink to fit the cache shrinks to a multiple of this."""
 
@@ -45,6 +44,11 @@ class Setup:
     engine: EngineChoice
     kv_dtype: str
     techniques: tuple[str, ...] = ()
+
+    @property
+    def bound_engine(self) -> Engine:
+        """The engine, which is the same on all chips."""
+        return next(iter(self.bindings.values())).engine
 
     def deploy(
         self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
@@ -92,10 +96,11 @@ class Replicas:
         if memory.kv_blocks <= 0:
             return None
         deployment = whole
-        most = int(whole.settings.get(CONTEXT, 0))
+        most = engine.capacity(whole.settings).context
         held = memory.longest(most) // CONTEXT_STEP * CONTEXT_STEP
-        if CONTEXT not in settings and self._longest <= held and memory.longest(most) < most:
-            settings[CONTEXT] = held
+        cut = engine.settings_for(context=held)
+        if not settings.keys() & cut.keys() and self._longest <= held and memory.longest(most) < most:
+            settings |= cut
             engine, deployment = self._deploy(family, settings)
         try:
             limits = engine.limits(deployment)

@@ -24,7 +24,7 @@ from gnomon.search.neighbours import (
     other_shape,
     other_shape_by_rate,
 )
-from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
+from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
@@ -32,7 +32,6 @@ from gnomon.spec.workload import Floats
 from gnomon.techniques import beyond_config
 from gnomon.units import format_rate
 
-SETTING_LABELS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
 """Price, relative to the best, up to which a plan that does something better is listed."""
 NO_OTHER = "no other plan meets the goals"
@@ -73,6 +72,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         router=question.arrivals.router,
         model_dtype=question.model.dtype,
         model_context=question.model.max_context,
+        plan_context=replica.engine.capacity(replica.deployment.settings).context,
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
@@ -82,7 +82,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
         goals=job.goals,
-        command="" if replica.engine.runs_not_on(chip) else shlex.join(replica.engine.command(chosen.plan)),
+        command=_command(replica.engine, chip, chosen.plan),
         left_to_you=_left(replica.engine, chosen.plan),
         resolved=Resolved.of(question.model, replica.deployment.pool),
     )
@@ -106,11 +106,19 @@ def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
         yield NotModelled(option=f"--requests {asked}", why=f"at most {MOST_REQUESTS:,} are simulated")
 
 
+def _command(engine: Engine, chip: Chip, plan: Plan) -> str:
+    """What starts one replica; empty where the engine does not run on the chip, or nothing here starts it."""
+    started = None if engine.runs_not_on(chip) else engine.operations
+    return shlex.join(started.command(plan)) if started else ""
+
+
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
     """What one replica's command does not cover: weights to be made first, techniques the engine does not know."""
+    if engine.operations is None:
+        return ()
     plain = replace(plan, replicas=1, goals=())
     beyond = beyond_config(plan.strategy.techniques)
-    return tuple(engine.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
+    return tuple(engine.operations.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
 
 
 @dataclass(slots=True)
@@ -208,7 +216,8 @@ def _made(tokens_per_s: float, usd_per_mtok: float, factors: Floats | None) -> d
 def label(question: PlanTask, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
     family = plan.family
-    budgets = [SETTING_LABELS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
+    labels = {knob.name: knob.label for knob in question.bindings[family.chip].engine.knobs}
+    budgets = [labels.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
     degrees = [f"TP {family.tp}", *([f"EP {family.ep}"] if family.ep > 1 else [])]
     parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
     return f"{plan.replicas} x ({', '.join(parts)})"

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
-from gnomon.planning.deploy import ReplicaSpec, title_of
+from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
@@ -124,7 +124,7 @@ def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> No
     where = "--input, --output" if trace is None else f"{given.load.trace} line {trace.line_of(place)}"
     hint = f"Shorten it to at most {longest:,}"
     if tokens <= given.replica.model.max_context:
-        hint += f", or allow longer sequences: --set max_model_len={tokens}"
+        hint += f", or allow longer sequences: {set_flags(given.replica.engine.settings_for(context=tokens))}"
     message = f"prompt and output are {tokens:,} tokens, more than the context of {longest:,}"
     raise InputError(message, where=where, hint=f"{hint}.")
 

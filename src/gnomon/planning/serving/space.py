@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from gnomon.errors import InputError
@@ -10,17 +9,15 @@ from gnomon.planning.serving.replicas import Setup
 from gnomon.search import PlanFamily, families
 from gnomon.spec import Cluster, Pool
 
-SEQUENCES, TOKENS = "max_num_seqs", "max_num_batched_tokens"
-BUDGETS = {SEQUENCES: (64, 128, 256, 512, 1024), TOKENS: (2048, 4096, 8192, 16384)}
-"""Step budgets to try where the settings do not fix them; the engine's default is tried first."""
 NO_DEGREE = "the model cannot be cut over its chips"
 
 
 def plan_space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[PlanFamily]:
     """Every family that the engine takes; raises where there is none."""
+    engine = setup.bound_engine
 
     def allowed(settings: Mapping[str, int]) -> bool:
-        return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, math.inf)
+        return engine.goes_together(settings)
 
     def runs_in(pool: Pool, dtype: str) -> str | None:
         return formats.setdefault((pool.chip.name, dtype), _run_in(setup, pool, dtype))
@@ -87,14 +84,16 @@ def _run_in(setup: Setup, pool: Pool, dtype: str) -> str | None:
 def _budgets(
     setup: Setup, pool: Pool, runs_in: Callable[[Pool, str], str | None], dtypes: tuple[str, ...]
 ) -> dict[str, tuple[int, ...]]:
-    """The values to try of each budget, the engine's default first, then from large to small."""
+    """The values to try of each knob that the settings do not fix, the engine's default first, then from large to
+    small."""
     usable = [own for own in (runs_in(pool, dtype) for dtype in dtypes) if own]
     if not usable:
         return {}
-    _, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)
+    engine, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)
     found: dict[str, tuple[int, ...]] = {}
-    for name, values in BUDGETS.items():
-        default = int(deployment.settings[name])
-        fixed = setup.engine.settings.get(name) is not None
-        found[name] = (default,) if fixed else tuple(dict.fromkeys([default, *sorted(values, reverse=True)]))
+    for knob in engine.knobs:
+        default = int(deployment.settings[knob.name])
+        fixed = setup.engine.settings.get(knob.name) is not None
+        tried = tuple(dict.fromkeys([default, *sorted(knob.values, reverse=True)]))
+        found[knob.name] = (default,) if fixed else tried
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnomon.engines.base import Deployment, Engine
 from gnomon.errors import InputError
+from gnomon.planning.deploy import set_flags
 from gnomon.spec import Batch
 
 MOST_STEPS = 100_000
@@ -30,18 +31,17 @@ def prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
 
 
 def check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
-    settings = deployment.settings
-    longest = context + tokens
-    most = settings["max_model_len"]
+    capacity, longest = engine.capacity(deployment.settings), context + tokens
+    most = capacity.context
     if longest > most:
         flags, left = ("--context", most - 1) if tokens == 1 else ("--tokens, --context", most)
         flags, together = (flags, " together" if tokens > 1 else "") if context else ("--tokens", "")
         message = f"{longest:,} tokens are more than the maximum of {most:,} per sequence"
         raise InputError(message, where=flags, hint=f"Use at most {left:,}{together}.")
-    if batch > settings["max_num_seqs"]:
-        more = f" --set max_num_batched_tokens={batch}" if batch > settings["max_num_batched_tokens"] else ""
+    if batch > capacity.sequences:
+        more = engine.settings_for(sequences=batch, step_tokens=batch if batch > capacity.step_tokens else None)
         raise InputError(
-            f"{batch:,} sequences are more than {engine.name} runs in one step ({settings['max_num_seqs']:,})",
+            f"{batch:,} sequences are more than {engine.name} runs in one step ({capacity.sequences:,})",
             where="--batch",
-            hint=f"Raise it with --set max_num_seqs={batch}{more}.",
+            hint=f"Raise it with {set_flags(more)}.",
         )

@@ -20,7 +20,7 @@ def predict_step(engine: Engine, deployment: Deployment, asked: Mapping[str, Any
     batch, tokens, context = asked["batch"], asked["tokens"], asked["context"]
     share = -(-batch // deployment.strategy.dp)
     check_size(engine, deployment, share, tokens, context)
-    budget = int(deployment.settings["max_num_batched_tokens"])
+    budget = engine.capacity(deployment.settings).step_tokens
     decode = asked["phase"] == "decode"
     steps = Batch.decode(share, context) if decode else prefill_steps(share, tokens, context, budget)
     if not engine.host(deployment).dp_padded(steps):

@@ -9,8 +9,8 @@ from typing import Any
 from gnomon.cost.lines import by_name
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import Piece, StepPrice
-from gnomon.engines import Deployment, Engine, MemoryUse
-from gnomon.engines.vllm import networks as vllm_networks
+from gnomon.engines import Deployment, Engine, MemoryUse, module_engine
+from gnomon.engines.base import Networks
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, dtype_of, running_in, said_degrees, title_of, title_words
 from gnomon.planning.steps.batches import MOST_STEPS, check_size, prefill_steps
@@ -57,7 +57,7 @@ def predict_network(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
     if replica.torch is not None:
         return replace(answer(_under_torch(replica, work)), not_modelled=in_files(replica.pool, replica.model))
     engine, deployment = replica.engine, deployed(replica)
-    return with_unmodelled(engine, deployment, replica.settings, lambda one: answer(_under_vllm(engine, one, work)))
+    return with_unmodelled(engine, deployment, replica.settings, lambda one: answer(_served(engine, one, work)))
 
 
 def _under_torch(replica: ReplicaSpec, work: NetworkWork) -> NetworkRun:
@@ -96,17 +96,18 @@ def _check_length(model: Model, step: NetworkStep) -> None:
         raise InputError(message, where="--tokens, --context")
 
 
-def _under_vllm(engine: Engine, deployment: Deployment, wanted: NetworkWork) -> NetworkRun:
+def _served(engine: Engine, deployment: Deployment, wanted: NetworkWork) -> NetworkRun:
     model, strategy = deployment.model, deployment.strategy
     step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
-    steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
+    steps = _steps(model, step, engine.capacity(deployment.settings).step_tokens)
     if not engine.host(deployment).dp_padded(steps):
         deployment = replace(deployment, dp_load_ratio=wanted.step.sequences / (step.sequences * strategy.dp))
     own = replace(deployment, model=deployment.model.alone)
     tokens = float(wanted.step.sequences * step.tokens)
     cut = f", in {steps.size:,} steps" if steps.size > 1 else ""
-    use = vllm_networks.memory(engine, deployment, step)
+    networks = networks_of(engine)
+    use = networks.memory(engine, deployment, step)
     kept = step.sequences * use.sequence_bytes(step.context + step.tokens, step.tokens)
     parts = {part: size for part, size in use.parts.items() if part != "kv"}
     return NetworkRun(
@@ -115,17 +116,32 @@ def _under_vllm(engine: Engine, deployment: Deployment, wanted: NetworkWork) -> 
         label=f"{engine.name}@{engine.version}",
         dtype=deployment.dtype,
         kv_dtype=deployment.kv_dtype,
-        pieces=vllm_networks.pieces(engine, deployment, step, steps),
+        pieces=networks.pieces(engine, deployment, step, steps),
         memory=replace(use, parts=parts | ({"kv": kept} if kept else {})),
         parallel={} if model.kind == "encoder" else parallel(engine, own, steps, tokens),
     )
 
 
-def check_served(model: Model) -> None:
-    """Raise for a network that vLLM does not run."""
-    why = vllm_networks.not_served(model) if model.kind in KINDS else ""
-    if why:
-        raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
+def not_served(engine: Engine, model: Model) -> str:
+    """Why an engine does not run a network; empty where it does, and for a plain decoder."""
+    if model.kind not in KINDS:
+        return ""
+    return (
+        f"{engine.title} serves plain decoders alone" if engine.networks is None else engine.networks.not_served(model)
+    )
+
+
+def check_served(engine: Engine, model: Model) -> None:
+    """Raise for a network that an engine does not run."""
+    if why := not_served(engine, model):
+        hint = f"Use --engine {module_engine()}."
+        raise InputError(f"{model.name} does not run on {engine.name}: {why}", where="--engine", hint=hint)
+
+
+def networks_of(engine: Engine) -> Networks:
+    """What an engine says of networks, which `check_served` found it to have."""
+    assert engine.networks is not None
+    return engine.networks
 
 
 def deployed(replica: ReplicaSpec) -> Deployment:
@@ -136,7 +152,7 @@ def deployed(replica: ReplicaSpec) -> Deployment:
 
 def _deployed(replica: ReplicaSpec) -> Deployment:
     model, pool, binding, dtype = replica.model, replica.pool, replica.binding, replica.dtype
-    check_served(model)
+    check_served(binding.engine, model)
     if model.kind != "encoder":
         own = binding.deploy(replace(replica.draft(), model=model.alone))
         return replace(own, model=running_in(model, own.dtype, pool))
@@ -153,12 +169,12 @@ def _deployed(replica: ReplicaSpec) -> Deployment:
         profile=binding.profile,
         overheads=binding.overheads,
     )
-    vllm_networks.check(found)
+    networks_of(binding.engine).check(found)
     return found
 
 
 def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
-    """The steps that vLLM runs; an encoder's sequences are never chunked."""
+    """The steps that a serving engine runs; an encoder's sequences are never chunked."""
     if step.decode:
         return Batch.decode(step.sequences, step.context)
     if model.kind != "encoder":

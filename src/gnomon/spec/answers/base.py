@@ -19,7 +19,7 @@ class NotModelled:
     """Something that was given and has no effect on the answer, and why."""
 
     option: str
-    """As it was written: `enable_prefix_caching=true`, `--seed 3`, `field spot`."""
+    """As it was written: `launch=graph`, `--seed 3`, `field spot`."""
     why: str
 
 

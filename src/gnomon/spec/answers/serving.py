@@ -116,6 +116,7 @@ class PlanScore(Result):
 @dataclass(frozen=True, kw_only=True)
 class PlanReport(Result):
     SCHEMA = "plan.serve"
+    HIDDEN = frozenset({"plan_context"})
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
     plans_considered: int
@@ -130,6 +131,8 @@ class PlanReport(Result):
     model_dtype: str = ""
     model_context: int = 0
     """Format of the model's own weights, and the longest sequence it takes; a plan may have others."""
+    plan_context: int = 0
+    """Tokens of the longest sequence that the best plan's replicas take."""
     best: PlanScore
     pareto: tuple[PlanScore, ...]
     binding: str

@@ -26,6 +26,8 @@ class Flag:
     """Which values it takes: `whole`, `rate`, `text`, `dtype`, `settings`, …; `cli/generate.py` lists their readers."""
     metavar: str
     help: str
+    """`{settings}`, `{targets}` and `{training_engines}` stand for what the engines say; `cli/engine_words.py` fills
+    them in."""
     least: int = 1
     most: int | None = None
 

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 MODEL_HELP = "A known name, a hub id, or a folder with a config.json."
 ON_HELP = "The chip, and how many of it; or a chip's or a cluster's YAML file."
-SETTINGS_HELP = (
-    "An engine setting; may be repeated. Of vLLM: max_model_len, max_num_seqs, max_num_batched_tokens, "
-    "gpu_memory_utilization, block_size, decode_context_parallel_size, all2all_backend, moe_backend, "
-    "moe_activation, async_scheduling, enforce_eager, enable_prefix_caching, max_cudagraph_capture_size, "
-    "front_end (http or in_process)."
-)
+SETTINGS_HELP = "An engine setting; may be repeated. {settings}"
 ENGINE_HELP = "The engine that runs it."
 POWER_LIMIT_HELP = "Watts that each chip may draw, below its own limit; time and energy follow."
 WITH_HELP = "A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_JOBS = 1024
 PLAN_HELP = "A plan's file, a run's id, or `last`."
 COMPARED_HELP = "Two or more: a plan's file, a run's id, `last`, an answer's .json."
-TO_HELP = "vllm or kubernetes for serving, megatron or torchrun for training; by default what the plan's engine needs."
+TO_HELP = "{targets}; by default what the plan's engine needs."
 CHECKPOINT_HELP = "Weights to serve, where the model's are in another format."
 FORCE_HELP = "Also a plan that would not run, with a warning inside; overwrite other files."
 

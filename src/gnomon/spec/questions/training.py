@@ -65,7 +65,7 @@ class TrainingQuestion(Question):
         "--engine",
         "training_engine",
         "NAME[@VERSION]",
-        "megatron, torch, torchtitan, deepspeed or transformers.",
+        "{training_engines}.",
         default="megatron",
     )
     techniques: Sequence[str] = techniques()

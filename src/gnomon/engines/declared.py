@@ -1,0 +1,31 @@
+"""What an engine's folder says of itself: its name, what it does, and where its parts are. None is imported before the
+engine is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """One engine, as `ENGINE` in the `__init__.py` of its folder or behind an entry point of the group
+    `gnomon.engines`. Parts are named `module:attribute`, or `module` where the module is the part."""
+
+    name: str
+    title: str
+    """As its users write it: vLLM, Megatron-LM."""
+    versions: tuple[str, ...]
+    """Those that are described, the newest last."""
+    serves: str = ""
+    """Its `engines.base.Engine`, made with a version; empty where it does not serve."""
+    trains: str = ""
+    """Its `engines.base.TrainingEngine`, made with a version; empty where it does not train."""
+    operations: str = ""
+    """Its `engines.operations.Operations`: what starts a serving plan; empty where nothing here does."""
+    kernels: str = ""
+    """Its `engines.base.KernelChoices`, where shipped profiles are fitted to its kernels."""
+    runs_modules: bool = False
+    """Whether it runs any module as it is written: a traced one, and the published code of networks that no serving
+    engine takes."""
+    place: int = 100
+    """Where lists name it; engines of one place are listed by name."""

@@ -1,0 +1,165 @@
+"""The contract of an engine, operations side: how its plans are written, started and run. Predictions never import it.
+
+An engine's own is `operations.py` in its folder; `gnomon.engines.operations_of` finds it by the engine's name.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gnomon.spec import Model, Plan
+
+if TYPE_CHECKING:  # what runs an engine for real needs NumPy
+    from gnomon.engines.replay import Runner
+
+
+class Variable(str):
+    """A word that the shell fills in; every other word is quoted."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One process: the node it runs on, its chips there, its arguments and the variable that selects its chips."""
+
+    node: int
+    devices: tuple[int, ...]
+    words: tuple[str, ...]
+    visible: str
+
+    @property
+    def assignment(self) -> str:
+        """What shows the process its chips; empty where no variable is known to."""
+        return f"{self.visible}={','.join(map(str, self.devices))}" if self.visible else ""
+
+    @property
+    def command(self) -> str:
+        """The words as a shell reads them; what only the node knows stays a variable."""
+        return " ".join(f'"{word}"' if isinstance(word, Variable) else shlex.quote(word) for word in self.words)
+
+    @property
+    def shell(self) -> str:
+        return f"{self.assignment} {self.command}".lstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLayout:
+    """Where replicas lie: several on a node, or one on several whole nodes."""
+
+    replicas: int
+    ranks: int
+    per_node: int
+
+    @property
+    def nodes_each(self) -> int:
+        """Nodes of one replica."""
+        return max(1, self.ranks // self.per_node)
+
+    @property
+    def replicas_each(self) -> int:
+        """Replicas of a full node."""
+        return max(1, self.per_node // self.ranks)
+
+    @property
+    def nodes(self) -> int:
+        return self.replicas * self.nodes_each if self.nodes_each > 1 else -(-self.replicas // self.replicas_each)
+
+    @property
+    def on_the_last(self) -> int:
+        """Replicas of the last node."""
+        return self.replicas - (self.nodes - 1) * self.replicas_each if self.nodes_each == 1 else 1
+
+
+class Servers(Protocol):
+    """All processes of a plan, node by node, each made on demand."""
+
+    @property
+    def where(self) -> NodeLayout: ...
+
+    @property
+    def visible(self) -> str:
+        """The environment variable that selects the chips of a process; empty where none is known."""
+
+    def __iter__(self) -> Iterator[Server]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One replica as a container: the image and its arguments, the device resource, and how it is probed."""
+
+    image: str
+    resource: str
+    """What a pod asks Kubernetes for, one for each chip."""
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    """With the port; as written, so that `$(NAME)` is not meant for Kubernetes."""
+    weights: str
+    """What the arguments name the model by: a hub id, or a folder that has to be mounted."""
+    port: int
+    health: str
+    """The path that answers once the server does."""
+    startup_probes: int
+    """Probes, ten seconds apart, until a server that has not answered is started again."""
+
+
+class Operations(Protocol):
+    """What writes, starts and runs serving plans of one engine: the module `operations` of its folder.
+
+    `import_command(text)`, which reads a command of the engine back as settings and degrees, has its place here.
+    """
+
+    NAME: str
+    TITLE: str
+    """As its users write it."""
+    INSTALL: str
+    """What installs it where it is missing."""
+
+    def version_of(self, plan: Plan) -> str:
+        """The plan's version in full; one whose options are not known is refused."""
+
+    def check(self, plan: Plan) -> None:
+        """Raise InputError where the engine would not run on the plan's chips, in its format, or has no weights."""
+
+    def layout(self, plan: Plan) -> NodeLayout:
+        """The nodes of a plan. Raises InputError where the engine cannot lay its replicas out."""
+
+    def command(self, plan: Plan) -> list[str]:
+        """The words of the command that starts one replica, without its port."""
+
+    def servers(self, plan: Plan) -> Servers:
+        """Every process of the plan."""
+
+    def script(self, plan: Plan, notes: Sequence[str] = ()) -> str:
+        """The shell script that starts all of them; notes stand in its header."""
+
+    def headline(self, plan: Plan) -> str:
+        """A comment that says which plan a file starts."""
+
+    def container(self, plan: Plan) -> Container:
+        """One replica on one node. Raises InputError where no image runs on the plan's chips."""
+
+    def not_expressed(self, plan: Plan) -> list[str]:
+        """What of the plan the engine's options cannot express."""
+
+    def own_checkpoint(self, model: Model, dtype: str) -> str:
+        """The checkpoint to create before the engine can load the model in a format; empty where none is needed."""
+
+    def program(self) -> list[str]:
+        """What starts the engine on this machine, in the place of a command's first word; empty where it is not
+        installed."""
+
+    def check_measured(self, plan: Plan) -> None:
+        """Raise InputError where the engine, run with dummy weights, would not be what the plan says."""
+
+    def runner(self, plan: Plan, config: Mapping[str, Any]) -> Runner:
+        """The engine started for one replica of the plan, with dummy weights of a config.json."""
+
+    def as_measured(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings as the runner has them in force, whatever a plan says of its front end."""
+
+    def versions(self) -> dict[str, str]:
+        """Software and hardware that a measurement is made with."""
