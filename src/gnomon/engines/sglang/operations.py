@@ -1,0 +1,1 @@
+"""SGLang's operations: launch commands."""
