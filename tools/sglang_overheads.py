@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from gnomon.load.deployments import deploy
 from gnomon.load.fleet import parse_pool
 from gnomon.sim.serving.closed import simulate_closed
 from gnomon.spec import Strategy
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Floats, Ints, Requests
 
 ROWS = Path(__file__).parent.parent / "measurements" / "published" / "sglang_serving.csv"
 FITTED = {
@@ -67,18 +67,20 @@ class Run:
 
 
 @cache
-def _lengths(kind: str, requests: int, total: int, seed: int) -> np.ndarray:
+def _lengths(kind: str, requests: int, total: int, seed: int) -> Ints:
     rng = np.random.default_rng(seed)
-    draws = {
-        "uniform": lambda: rng.uniform(0, 2, requests),
-        "sharegpt": lambda: np.clip(rng.exponential(1.0, requests), 0.02, 5.0),
-        "fixed": lambda: np.ones(requests),
-    }[kind]()
-    return np.maximum(1, np.round(draws * total / draws.sum())).astype(np.int64)
+    draws: Floats = np.ones(requests)
+    if kind == "uniform":
+        draws = rng.uniform(0, 2, requests)
+    elif kind == "sharegpt":
+        draws = np.clip(rng.exponential(1.0, requests), 0.02, 5.0)
+    scaled: Ints = np.maximum(1, np.round(draws * total / draws.sum())).astype(np.int64)
+    return scaled
 
 
 def runs() -> list[Run]:
-    found, costs = [], {}
+    found: list[Run] = []
+    costs: dict[tuple[str, str, str, int], TableStepCost] = {}
     with ROWS.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             if row["left_out"]:
@@ -89,7 +91,9 @@ def runs() -> list[Run]:
             )
             key = row["model"], row["dtype"], row["chip"], tp
             if key not in costs:
-                costs[key] = engine.step_cost(deployment)
+                made = engine.step_cost(deployment)
+                assert isinstance(made, TableStepCost)
+                costs[key] = made
             count = int(row["requests"])
             requests = Requests(
                 np.zeros(count),
@@ -100,7 +104,7 @@ def runs() -> list[Run]:
     return found
 
 
-def errors(found: list[Run], figures: dict[str, dict[str, float]]) -> np.ndarray:
+def errors(found: list[Run], figures: dict[str, dict[str, float]]) -> Floats:
     """Of each run: log errors of TPOT, TTFT and the time in all."""
     rows = []
     for run in found:
@@ -135,7 +139,8 @@ def fit(found: list[Run], figures: dict[str, dict[str, float]]) -> dict[str, dic
 def report(found: list[Run], figures: dict[str, dict[str, float]]) -> None:
     off = np.expm1(errors(found, figures))
     for index, (run, row) in enumerate(zip(found, off, strict=True)):
-        named = f"{run.row['model']:18s}{run.row['dtype']:7s}{run.row['chip']:15s}x{run.row['tp']} {run.row['clients']:>5s}"
+        of = run.row
+        named = f"{of['model']:18s}{of['dtype']:7s}{of['chip']:15s}x{of['tp']} {of['clients']:>5s}"
         part = "fit " if index % 2 == 0 else "held"
         print(f"{part} {named} {'  '.join(f'{value:+7.1%}' for value in row)}")
     plain = np.array([run.row["model"] not in NOT_FITTED for run in found])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.sim.costs import Cliffs, Flat
 from tests.sim.sglang_plain import PlainSglang
 
-from gnomon.engines.sglang.policy import Scheduling
+from gnomon.engines.sglang.scheduling import Scheduling
 from gnomon.sim.serving import Recorder, simulate
+from gnomon.sim.serving.held import simulate_on
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
@@ -118,3 +119,36 @@ def test_tokens_are_conserved() -> None:
     assert run.preemptions == 0
     assert run.totals.prefill_tokens == load.input_tokens.sum()
     assert run.totals.decodes == (load.output_tokens - 1).sum()
+
+
+def test_a_longer_run_goes_on_from_a_shorter_one() -> None:
+    rng = np.random.default_rng(3)
+    prefixes = Prefixes(rng.integers(-1, 3, 120), np.array([-1, 0, -1]), np.array([30, 50, 20]))
+    load = Requests(
+        np.cumsum(rng.exponential(0.02, 120)), rng.integers(1, 90, 120), rng.integers(1, 60, 120), prefixes=prefixes
+    )
+    limits = within(Scheduling(conservativeness=0.2), kv_blocks=400, lookahead=1, max_context=400, empty_call_s=0.0)
+    first = simulate_on(None, load.first(60), Cliffs(), limits, {})
+    longer = simulate_on(first, load, Cliffs(), limits, {})
+    alone = simulate(load, Cliffs(), limits)
+    assert longer.run.finish_s.tolist() == alone.finish_s.tolist()
+    assert longer.run.cached_tokens.tolist() == alone.cached_tokens.tolist()
+    assert alone.preemptions > 0
+    assert alone.cached_tokens.sum() > 0
+
+
+def test_shared_prompts_are_found_once_their_step_has_ended() -> None:
+    prefixes = Prefixes(np.array([0, 0, 0]), np.array([-1]), np.array([50]))
+    load = Requests(np.array([0.0, 0.0, 30.0]), np.array([60, 60, 60]), np.array([5, 5, 5]), prefixes=prefixes)
+    run = simulate(load, Flat(), within(Scheduling()))
+    assert run.cached_tokens.tolist() == [0, 0, 50]
+    plain = simulate(load, Flat(), within(Scheduling(radix=False)))
+    assert plain.cached_tokens.tolist() == [0, 0, 0]
+
+
+def test_retraction_takes_the_shortest_outputs_first() -> None:
+    options, recorder = Scheduling(conservativeness=0.1, radix=False), Recorder()
+    load = stream((0, 20, 60), (8, 15, 36))
+    run = simulate(load, Flat(), within(options, kv_blocks=100), record=recorder)
+    assert run.preemptions >= 1
+    assert {each for step in recorder.steps for each in step.preempted} == {1}

@@ -12,12 +12,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from tests.sim.plain import BURST, MOST_SHARE, Plain, PlainClock, Step
 
 from gnomon.cost.step import StepCost
-from gnomon.engines.sglang.policy import Scheduling
+from gnomon.engines.sglang.scheduling import Scheduling
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
-from tests.sim.plain import BURST, MOST_SHARE, Plain, PlainClock, Step
 
 Token = tuple[int, int]
 CLIP = 4096

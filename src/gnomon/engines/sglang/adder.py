@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from gnomon.engines.sglang.policy import PrefillFirst, Scheduling
+    from gnomon.engines.sglang.policy import PrefillFirst
+    from gnomon.engines.sglang.scheduling import Scheduling
 
 CONTINUE, NO_TOKEN, OTHER = range(3)
 """What an attempt says of the next one: go on; the KV pool is full; the step's tokens are spent."""

@@ -14,8 +14,7 @@ from gnomon.engines.sglang import ENGINE, checks, degrees
 from gnomon.engines.sglang.memory import check_cache, memory, pool, step_tokens
 from gnomon.engines.sglang.options import fill, listed, not_modelled
 from gnomon.engines.sglang.overheads import SglangHost, captured_sizes, host, overheads
-from gnomon.engines.sglang.policy import Scheduling
-from gnomon.engines.vllm.overheads import IN_PROCESS
+from gnomon.engines.sglang.scheduling import Scheduling
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
@@ -140,7 +139,7 @@ class Sglang:
             empty_call_s=0.0,
             policy=options.policy,
             cache=options.cache,
-            **overheads(deployment).latencies(front_end=IN_PROCESS),
+            **overheads(deployment).latencies(),
         )
 
     def host(self, deployment: Deployment, layers: int | None = None) -> SglangHost:
@@ -166,7 +165,7 @@ class Sglang:
         cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
         yield cost, limits
         for draw in range(draws):
-            yield cost.drawn(draw), replace(limits, **extra.latencies(draw, IN_PROCESS))
+            yield cost.drawn(draw), replace(limits, **extra.latencies(draw))
 
     @property
     def cost_ranges(self) -> tuple[str, ...]:

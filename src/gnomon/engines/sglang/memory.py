@@ -45,7 +45,7 @@ SLACK_BYTES = 0.6 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class KvPool:
     """The KV pool of a deployment."""
 
     tokens: int
@@ -128,7 +128,7 @@ def step_tokens(deployment: Deployment) -> int:
     return max(int(deployment.settings["max_prefill_tokens"]), int(deployment.settings["context_length"]))
 
 
-def pool(deployment: Deployment) -> Pool:
+def pool(deployment: Deployment) -> KvPool:
     """The KV pool, and how many requests may use it at once."""
     use = memory(deployment)
     tokens = max(use.kv_blocks, 0) * use.block_tokens
@@ -136,7 +136,7 @@ def pool(deployment: Deployment) -> Pool:
     if most == MOST_REQUESTS:
         each = int(tokens / use.context * REQUESTS_PER_CONTEXT)
         most = max(min(each, MOST_REQUESTS), FEWEST)
-    return Pool(tokens=tokens, requests=max(1, min(most, tokens // 2)))
+    return KvPool(tokens=tokens, requests=max(1, min(most, tokens // 2)))
 
 
 def token_bytes(deployment: Deployment, stage: StageWeights) -> float:

@@ -28,7 +28,7 @@ _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SglangOption:
     """One setting. `default` is None where it depends on the chip, the model, the degrees or another setting."""
 
     name: str
@@ -51,99 +51,99 @@ class Option:
 
 
 OPTIONS = (
-    Option(
+    SglangOption(
         "context_length", int, "tokens of the longest sequence",
         idle="it only limits how long a sequence may be, and no sequence here is longer",
     ),
-    Option(
+    SglangOption(
         "max_running_requests", int, "requests in the running batch",
         default=MOST_REQUESTS, high=2**16,
         idle="it only limits how many requests run at once, and no more do here",
     ),
-    Option(
+    SglangOption(
         "chunked_prefill_size", int, "prompt tokens of one step; a longer prompt is cut into chunks, with -1 none is",
         off=-1, high=2**20,
         idle="it only limits the prompt tokens of a step, and no step here has more",
     ),
-    Option(
+    SglangOption(
         "max_prefill_tokens", int, "prompt tokens of one step, whatever its chunks",
         default=16384,
         idle="it only limits the prompt tokens of a step, and chunks are smaller here",
     ),
-    Option(
+    SglangOption(
         "prefill_max_requests", int, "prompts of one step",
         idle="it only limits the prompts of a step, and none here has more",
     ),
-    Option(
+    SglangOption(
         "mem_fraction_static", float, "share of the memory for weights and the KV pool",
         low=0.0, high=1.0,
         idle="it only limits the memory",
     ),
-    Option(
+    SglangOption(
         "max_total_tokens", int, "tokens of the KV pool, where it is not to fill the memory",
         idle="it only limits the memory",
     ),
-    Option(
+    SglangOption(
         "page_size", int, "tokens in a page of the KV pool",
         high=1024,
         idle="the cache of a step is counted by tokens, not by pages",
     ),
-    Option(
+    SglangOption(
         "schedule_policy", str, "the order in which waiting requests are tried",
         default=ORDERS[0], choices=ORDERS,
         idle="it decides who waits, which only a simulated load has, and nobody waits for long here",
     ),
-    Option(
+    SglangOption(
         "schedule_conservativeness", float, "how much of its possible output a running request is expected to make",
         default=1.0, low=0.0, high=100.0,
         idle="it only matters where the KV pool is nearly full",
     ),
-    Option(
+    SglangOption(
         "disable_radix_cache", bool, "no prefix cache",
         default=False,
         idle="no prompts share a beginning here, and none is retracted and finds its own again",
     ),
-    Option(
+    SglangOption(
         "enable_mixed_chunk", bool, "decodes ride along with chunks of prompts instead of pausing",
         default=False,
         idle="it decides how steps follow one another, which only a simulated load has",
     ),
-    Option(
+    SglangOption(
         "disable_overlap_schedule", bool, "schedule a step only when the one before it has ended",
         default=False,
         idle="it decides how steps follow one another, which only a simulated load has",
     ),
-    Option(
+    SglangOption(
         "disable_cuda_graph", bool, "no CUDA graphs",
         default=False,
         idle="there are no CUDA graphs in these steps",
     ),
-    Option(
+    SglangOption(
         "disable_prefill_cuda_graph", bool, "no CUDA graphs of steps with prompts",
         default=False,
         idle="no step here has prompts",
     ),
-    Option(
+    SglangOption(
         "cuda_graph_max_bs", int, "sequences of the largest captured decode step",
         high=2**14,
         idle="these steps run in the same graph, or without one",
     ),
-    Option(
+    SglangOption(
         "attention_backend", str, "the attention kernels",
         default="auto", choices=("auto", "fa3", "fa4", "flashinfer", "triton", "trtllm_mha", "trtllm_mla", "flashmla"),
         unmodelled="attention is priced by the kernels that SGLang picks by itself on the chip",
     ),
-    Option(
+    SglangOption(
         "moe_runner_backend", str, "the kernels of a mixture's experts",
         default="auto", choices=("auto", "triton", "deep_gemm", "flashinfer_trtllm", "flashinfer_cutlass", "marlin"),
         unmodelled="experts are priced by the kernels that SGLang picks by itself on the chip",
     ),
-    Option(
+    SglangOption(
         "enable_torch_compile", bool, "compile small models with torch.compile",
         default=False,
         unmodelled="layers are priced with the fused kernels that SGLang has without it",
     ),
-    Option(
+    SglangOption(
         "stream_interval", int, "tokens between two that are streamed",
         default=1,
         unmodelled="every token leaves when its step has ended",
@@ -260,7 +260,7 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: Option, value: Any) -> int | float | bool | str:
+def _parsed(option: SglangOption, value: Any) -> int | float | bool | str:
     if option.kind is str:
         if str(value) not in option.choices:
             raise _bad(option, value, f"one of {', '.join(option.choices)}")
@@ -277,7 +277,7 @@ def _parsed(option: Option, value: Any) -> int | float | bool | str:
     return int(number) if option.kind is int else number
 
 
-def _boolean(option: Option, value: Any) -> bool:
+def _boolean(option: SglangOption, value: Any) -> bool:
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()
@@ -286,7 +286,7 @@ def _boolean(option: Option, value: Any) -> bool:
     return text in _TRUE
 
 
-def _number(option: Option, value: Any) -> float:
+def _number(option: SglangOption, value: Any) -> float:
     wanted = "a whole number" if option.kind is int else "a number"
     try:
         number = float("x" if isinstance(value, bool) else str(value).replace(",", ""))
@@ -297,5 +297,5 @@ def _number(option: Option, value: Any) -> float:
     return number
 
 
-def _bad(option: Option, value: Any, wanted: str) -> InputError:
+def _bad(option: SglangOption, value: Any, wanted: str) -> InputError:
     return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It is: {option.what}.")

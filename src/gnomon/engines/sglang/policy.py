@@ -15,57 +15,39 @@ tokens as it does make: `max_new_tokens` is its output, and `ignore_eos` is off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Self
 
 from gnomon.engines.sglang.adder import PrefillAdder
 from gnomon.engines.sglang.order import Order
 from gnomon.engines.sglang.radix import RadixTree
+from gnomon.engines.sglang.scheduling import Scheduling
 from gnomon.sim.serving.base import CALL, NO_REQUEST, ONCE, UNTIL_ARRIVAL, UNTIL_END, Decision, Queue
 from gnomon.sim.serving.batch import BatchState
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 INITIAL_RATIO, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
-"""SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR and SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS (environ.py)."""
+"""SGLANG_INIT_NEW_TOKEN_RATIO, SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR, SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS of environ.py."""
 RETRACT_STEPS = 20
 """SGLANG_RETRACT_DECODE_STEPS: tokens that each decode left should find room for after a retraction."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduling:
-    """What of SGLang's options its scheduler reads, beyond the limits of a replica."""
-
-    chunk_tokens: int | None = 8192
-    """`chunked_prefill_size`; none where prompts are not cut."""
-    prefill_tokens: int = 16384
-    """`max_prefill_tokens`"""
-    prefill_requests: int | None = None
-    """`prefill_max_requests`"""
-    mixed: bool = False
-    """`enable_mixed_chunk`"""
-    conservativeness: float = 1.0
-    """`schedule_conservativeness`"""
-    order: str = "fcfs"
-    """`schedule_policy`"""
-    radix: bool = True
-    """Whether prompts are found in the cache: not `disable_radix_cache`."""
-
-    def cache(self, requests: Requests, limits: ServingLimits) -> RadixTree:
-        """The cache of a replica, empty."""
-        return RadixTree(requests, limits, self.radix)
-
-    def policy(self, requests: Requests, limits: ServingLimits, cache: RadixTree) -> PrefillFirst:
-        """The scheduler of a replica, with nothing in its batch."""
-        return PrefillFirst(requests, limits, cache, self)
 
 
 class PrefillFirst(BatchState):
     """See `gnomon.sim.serving.base.Policy`. All requests that wait, new ones too, are in `resumed`."""
 
     __slots__ = (
-        "_decoded", "_fresh", "_full", "_look", "_options", "_order", "_first_place", "_next_place", "_place",
-        "_ratio", "_ratio_steps", "_waits",
+        "_decoded",
+        "_first_place",
+        "_fresh",
+        "_full",
+        "_look",
+        "_next_place",
+        "_options",
+        "_order",
+        "_place",
+        "_ratio",
+        "_ratio_steps",
+        "_waits",
     )  # fmt: skip
 
     cache: RadixTree  # type: ignore[assignment]

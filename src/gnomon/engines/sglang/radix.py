@@ -24,14 +24,14 @@ Chain = tuple[tuple[int, int], ...]
 ENDLESS = 1 << 60
 
 
-class Node:
+class RadixNode:
     """Pages from `low` to `high` of the sequences that have this chain."""
 
     __slots__ = ("chain", "children", "high", "locks", "low", "parent", "time")
 
-    def __init__(self, chain: Chain, low: int, high: int, parent: Node | None, time: int) -> None:
+    def __init__(self, chain: Chain, low: int, high: int, parent: RadixNode | None, time: int) -> None:
         self.chain, self.low, self.high, self.parent, self.time = chain, low, high, parent, time
-        self.children: dict[int, Node] = {}
+        self.children: dict[int, RadixNode] = {}
         self.locks = 0
 
 
@@ -68,12 +68,12 @@ class RadixTree:
         """`_blank` of the free pages are in no node."""
         self.enabled = enabled
         self._node, self._parent, self._end = prefix_columns(requests)
-        self._root = Node((), 0, 0, None, 0)
+        self._root = RadixNode((), 0, 0, None, 0)
         self._root.locks = 1
         self._time = self._pushed = 0
-        self._heap: list[tuple[int, int, Node]] = []
+        self._heap: list[tuple[int, int, RadixNode]] = []
         """Leaves that can be evicted, by the time of their last touch, among nodes that no longer are."""
-        self._held: dict[int, Node] = {}
+        self._held: dict[int, RadixNode] = {}
         """The end of the path that each request in the batch locks."""
         self._protected: dict[int, int] = {}
         """Pages of each request in the batch that are in the tree."""
@@ -83,7 +83,7 @@ class RadixTree:
         self._node.append(node)
 
     @property
-    def root(self) -> Node:
+    def root(self) -> RadixNode:
         return self._root
 
     @property
@@ -114,7 +114,7 @@ class RadixTree:
             node = self._parent[node]
         return found
 
-    def match(self, request: int, pages: int) -> tuple[int, Node]:
+    def match(self, request: int, pages: int) -> tuple[int, RadixNode]:
         """The pages of a request that are in the tree, up to so many, and the node they end with, which is split there.
         They count as touched."""
         if not self.enabled or pages <= 0 or not self._root.children:
@@ -122,22 +122,22 @@ class RadixTree:
         chain = self.chain(request)
         node = self._walk(chain, pages)
         time = self._tick()
-        each: Node | None = node
+        each: RadixNode | None = node
         while each is not None:
             self._touch(each, time)
             each = each.parent
         return node.high, node
 
-    def unlocked(self, node: Node) -> int:
+    def unlocked(self, node: RadixNode) -> int:
         """Pages of a path that could be evicted."""
         pages = 0
-        each: Node | None = node
+        each: RadixNode | None = node
         while each is not None and not each.locks:
             pages += each.high - each.low
             each = each.parent
         return pages
 
-    def enter(self, request: int, node: Node) -> None:
+    def enter(self, request: int, node: RadixNode) -> None:
         """A request comes in with what it found."""
         if not self.enabled:
             return
@@ -201,7 +201,7 @@ class RadixTree:
         if not self.enabled:
             return own
         own -= self._protected[request]
-        each: Node | None = self._held[request]
+        each: RadixNode | None = self._held[request]
         while each is not None and each is not self._root:
             own += each.high - each.low if each.locks == 1 else 0
             each = each.parent
@@ -214,11 +214,11 @@ class RadixTree:
             setattr(other, name, getattr(self, name))
         known = (self._node[:], self._parent, self._end)
         other._node, other._parent, other._end = prefix_columns(requests) if requests else known
-        twins: dict[int, Node] = {}
-        waiting: list[tuple[Node, Node | None]] = [(self._root, None)]
+        twins: dict[int, RadixNode] = {}
+        waiting: list[tuple[RadixNode, RadixNode | None]] = [(self._root, None)]
         while waiting:
             node, parent = waiting.pop()
-            twin = Node(node.chain, node.low, node.high, parent, node.time)
+            twin = RadixNode(node.chain, node.low, node.high, parent, node.time)
             twin.locks = node.locks
             twins[id(node)] = twin
             if parent is not None:
@@ -234,17 +234,17 @@ class RadixTree:
         self._time += 1
         return self._time
 
-    def _touch(self, node: Node, time: int) -> None:
+    def _touch(self, node: RadixNode, time: int) -> None:
         node.time = time
         self._offer(node)
 
-    def _offer(self, node: Node) -> None:
+    def _offer(self, node: RadixNode) -> None:
         """Remember a node that can be evicted next."""
         if not (node.locks or node.children):
             self._pushed += 1
             heappush(self._heap, (node.time, self._pushed, node))
 
-    def _walk(self, chain: Chain, pages: int) -> Node:
+    def _walk(self, chain: Chain, pages: int) -> RadixNode:
         """The end of the longest path of these pages, which is split where they part from it."""
         node = self._root
         while node.high < pages:
@@ -257,11 +257,11 @@ class RadixTree:
             node = child
         return node
 
-    def _split(self, node: Node, at: int) -> Node:
+    def _split(self, node: RadixNode, at: int) -> RadixNode:
         """Cut a node in two; the first part, which is new. The second counts as touched."""
         parent = node.parent
         assert parent is not None
-        first = Node(node.chain, node.low, at, parent, self._tick())
+        first = RadixNode(node.chain, node.low, at, parent, self._tick())
         first.locks = node.locks
         first.children[key_at(node.chain, at)] = node
         parent.children[key_at(node.chain, node.low)] = first
@@ -269,31 +269,31 @@ class RadixTree:
         self._touch(node, self._tick())
         return first
 
-    def _insert(self, chain: Chain, pages: int) -> tuple[int, Node]:
+    def _insert(self, chain: Chain, pages: int) -> tuple[int, RadixNode]:
         """Pages of a sequence enter the tree: how many were there, and the node they end with."""
         node = self._walk(chain, pages)
         known, time = node.high, self._tick()
-        each: Node | None = node
+        each: RadixNode | None = node
         while each is not None:
             self._touch(each, time)
             each = each.parent
         if known < pages:
-            last = Node(chain, known, pages, node, self._tick())
+            last = RadixNode(chain, known, pages, node, self._tick())
             node.children[key_at(chain, known)] = last
             node = last
             self._offer(node)
         return known, node
 
-    def _lock(self, node: Node) -> None:
-        each: Node | None = node
+    def _lock(self, node: RadixNode) -> None:
+        each: RadixNode | None = node
         while each is not None and each is not self._root:
             if not each.locks:
                 self.free -= each.high - each.low
             each.locks += 1
             each = each.parent
 
-    def _unlock(self, node: Node) -> None:
-        each: Node | None = node
+    def _unlock(self, node: RadixNode) -> None:
+        each: RadixNode | None = node
         while each is not None and each is not self._root:
             each.locks -= 1
             if not each.locks:
