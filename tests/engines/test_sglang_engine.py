@@ -206,3 +206,30 @@ def test_names() -> None:
     with pytest.raises(UnknownNameError):
         Sglang("0.4")
     assert Sglang("0.5").version == "0.5.23"
+
+
+OTHERS: dict[str, Any] = {
+    "context_length": 4096, "max_running_requests": 4, "chunked_prefill_size": 512, "max_prefill_tokens": 256,
+    "prefill_max_requests": 1, "mem_fraction_static": 0.5, "max_total_tokens": 4000, "page_size": 16,
+    "schedule_policy": "lof", "schedule_conservativeness": 0.3, "disable_radix_cache": True,
+    "enable_mixed_chunk": True, "disable_overlap_schedule": True, "disable_cuda_graph": True,
+    "disable_prefill_cuda_graph": True, "cuda_graph_max_bs": 2, "attention_backend": "triton",
+    "moe_runner_backend": "triton", "enable_torch_compile": True, "stream_interval": 4,
+}  # fmt: skip
+LOAD: dict[str, Any] = {"rate": 12.0, "input": 700, "output": 120, "requests": 120, "on": "H100", "engine": "sglang"}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_setting_acts_or_is_listed(option: Any) -> None:
+    """On the figures of a load, or on what its scheduler works within, where this load never meets that."""
+    given = {option.name: OTHERS[option.name]}
+    plain = gnomon.simulate_serving("llama-3.1-8b", **LOAD)
+    found = gnomon.simulate_serving("llama-3.1-8b", settings=given, **LOAD)
+    listed = [each.option for each in found.not_modelled if each.option.startswith(option.name)]
+    same = (found.ttft_s, found.tpot_s, found.peak_kv_blocks) == (plain.ttft_s, plain.tpot_s, plain.peak_kv_blocks)
+    assert bool(listed) == (same and within(**given) == within())
+
+
+def within(**given: Any) -> tuple[Any, ...]:
+    limits = Sglang().limits(deployed("llama-3.1-8b", "H100", **given))
+    return limits.kv_blocks, limits.max_sequences, limits.max_context, getattr(limits.policy, "__self__", None)

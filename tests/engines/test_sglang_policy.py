@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sim import sglang_plain
 from tests.sim.costs import Cliffs, Flat
 from tests.sim.sglang_plain import PlainSglang
 
+from gnomon.engines.sglang.adder import PrefillAdder
 from gnomon.engines.sglang.scheduling import Scheduling
 from gnomon.sim.serving import Recorder, simulate
 from gnomon.sim.serving.held import simulate_on
@@ -152,3 +154,14 @@ def test_retraction_takes_the_shortest_outputs_first() -> None:
     run = simulate(load, Flat(), within(options, kv_blocks=100), record=recorder)
     assert run.preemptions >= 1
     assert {each for step in recorder.steps for each in step.preempted} == {1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(loads())
+def test_equal_where_outputs_are_longer_than_expected(case: tuple[Requests, ServingLimits, Scheduling]) -> None:
+    """Beyond the most that a request is expected to make; ten tokens here, for the sake of short runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sglang_plain, "CLIP", 10)
+        patch.setattr(PrefillAdder, "CLIP", 10)
+        requests, limits, options = case
+        same(simulate(requests, Cliffs(), limits), PlainSglang(requests, Cliffs(), limits, options).run())
