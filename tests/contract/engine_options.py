@@ -32,7 +32,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "enforce_eager",
         "front_end",
         "gpu_memory_utilization",
-        "kv_cache_dtype",
         "kv_cache_memory_bytes",
         "kv_transfer_config",
         "long_prefill_token_threshold",

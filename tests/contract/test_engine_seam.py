@@ -105,7 +105,7 @@ def test_exceptions_are_still_needed() -> None:
 
 
 def test_the_list_has_every_option_that_vllm_has_here() -> None:
-    shared = {"quantization", "dtype"}
+    shared = {"quantization", "dtype", "kv_cache_dtype"}
     own = {option.name for option in vllm_options.OPTIONS} | vllm_options._FROM_STRATEGY.keys()
     assert own - shared <= set(OPTIONS["vllm"])
     assert sum(map(len, OPTIONS.values())) >= 60
@@ -283,7 +283,7 @@ def test_hints_are_in_an_engines_own_words() -> None:
 
 @pytest.mark.usefixtures("outside")
 def test_an_engine_from_outside_is_listed_beside_the_others() -> None:
-    assert engines.serving_engines() == ("vllm", "renamed")
+    assert engines.serving_engines() == ("vllm", "sglang", "renamed")
     with pytest.raises(UnknownNameError) as caught:
         engines.engine("renamde")
     assert "renamed" in str(caught.value)

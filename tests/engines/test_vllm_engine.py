@@ -50,7 +50,7 @@ def test_unknown_versions_name_the_known(label: str) -> None:
         engine(label)
 
 
-@pytest.mark.parametrize("label", ["vlm", "", "sglang", "vllm 0.24"])
+@pytest.mark.parametrize("label", ["vlm", "", "lmdeploy", "vllm 0.24"])
 def test_unknown_engines_name_the_known(label: str) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown engine.*vllm"):
         engine(label)

@@ -57,16 +57,16 @@ def test_the_command() -> None:
 
 @pytest.mark.parametrize("name", serving_targets())
 def test_every_target_keeps_the_contract(name: str, tmp_path: Path) -> None:
-    rendered = target(name).render(a_plan())
+    plan = a_plan(engine=EngineChoice(name="sglang", version="0.5.23")) if name == "sglang" else a_plan()
+    rendered = target(name).render(plan)
     assert rendered.files
     assert all(text.endswith("\n") for text in rendered.files.values())
-    assert rendered.engine == "vllm"
-    assert rendered.version == "0.24.0"
+    assert (rendered.engine, rendered.version) == (("sglang", "0.5.23") if name == "sglang" else ("vllm", "0.24.0"))
     assert any("goals" in line for line in rendered.not_expressed)
     assert name == target(name).NAME
     file = tmp_path / "plan.yaml"
     file.write_text(rendered.files["plan.yaml"])
-    assert read_plan(file) == read_plan_of(a_plan(), tmp_path)
+    assert read_plan(file) == read_plan_of(plan, tmp_path)
 
 
 def read_plan_of(plan: Plan, folder: Path) -> Plan:
@@ -81,8 +81,10 @@ def test_unknown_targets() -> None:
 
 
 def test_other_engines_are_refused() -> None:
-    with pytest.raises(InputError, match="sglang"):
-        export(a_plan(engine=EngineChoice(name="sglang")))
+    with pytest.raises(InputError, match="lmdeploy"):
+        export(a_plan(engine=EngineChoice(name="lmdeploy")))
+    with pytest.raises(InputError, match="not for sglang"):
+        export(a_plan(), to="sglang")
 
 
 def test_replicas_have_their_own_chips_ports_and_nodes() -> None:

@@ -164,7 +164,7 @@ def kernels_of(label: str, frameworks: Sequence[str]) -> str:
     info = engine_info(name)
     if info and info.serves:
         engine(label)
-        return ""
+        return info.framework
     if info and info.trains:
         training_engine(label)
         return "torch"

@@ -24,6 +24,8 @@ class EngineInfo:
     """Its `engines.operations.Operations`: what starts a serving plan; empty where nothing here does."""
     kernels: str = ""
     """Its `engines.base.KernelChoices`, where shipped profiles are fitted to its kernels."""
+    framework: str = ""
+    """Whose kernels serving steps are priced by where profiles have them; empty for those that all of them have."""
     runs_modules: bool = False
     """Whether it runs any module as it is written: a traced one, and the published code of networks that no serving
     engine takes."""

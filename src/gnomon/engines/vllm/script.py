@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from gnomon.engines.operations import NodeLayout, Server
 from gnomon.engines.shell import comment
-from gnomon.engines.vllm.launch import MASTER, RANK, VllmServers, headline, servers
+from gnomon.engines.vllm.launch import MASTER, RANK, headline, servers
 from gnomon.spec import Plan
 
 _TRAP = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"
@@ -15,9 +16,23 @@ _TRAP = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"
 
 def script(plan: Plan, notes: Sequence[str] = ()) -> str:
     """The text of `launch.sh`; notes stand in its header."""
-    found = servers(plan)
+    return script_of(servers(plan), headline(plan), notes)
+
+
+class NodeServers(Protocol):
+    """Processes of a plan, by node."""
+
+    @property
+    def where(self) -> NodeLayout: ...
+
+    def of(self, node: int, rank: str = "") -> list[Server]:
+        """The processes of one node; `rank` stands for its number in a replica of several."""
+
+
+def script_of(found: NodeServers, head: str, notes: Sequence[str] = ()) -> str:
+    """The same of any engine's processes, under a comment that says which plan they are of."""
     where = found.where
-    lines = ["#!/usr/bin/env bash", headline(plan), *map(comment, notes), *_how(where), "set -euo pipefail", ""]
+    lines = ["#!/usr/bin/env bash", head, *map(comment, notes), *_how(where), "set -euo pipefail", ""]
     lines += _which(where) if where.nodes > 1 else []
     return "\n".join([*lines, *(_one_of_several(found) if where.nodes_each > 1 else _all(found))]) + "\n"
 
@@ -45,7 +60,7 @@ def _which(where: NodeLayout) -> list[str]:
     ]
 
 
-def _all(found: VllmServers) -> list[str]:
+def _all(found: NodeServers) -> list[str]:
     """Servers of a node; all nodes have the same but the last, which may have fewer."""
     full, few = found.of(0), found.where.on_the_last
     if len(full) == 1:
@@ -57,7 +72,7 @@ def _all(found: VllmServers) -> list[str]:
     return [*lines, "wait -n"]
 
 
-def _one_of_several(found: VllmServers) -> list[str]:
+def _one_of_several(found: NodeServers) -> list[str]:
     """The first node of a replica takes its requests, the others work for it."""
     first, other = found.of(0)[0], found.of(1, rank=RANK)[0]
     return [

@@ -1,0 +1,120 @@
+"""Parallel degrees as SGLang 0.5.23 takes them: what it runs, how it shares layers and experts, and what is priced.
+
+Data parallelism is that of attention (`--enable-dp-attention`): its ranks are ranks of the tensor-parallel group, which
+share the experts. So `--tp-size` is the product of both degrees here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gnomon.engines.base import Deployment, StageWork
+from gnomon.engines.vllm.degrees import stages
+from gnomon.engines.vllm.formats import run_model
+from gnomon.engines.vllm.states import state_dtype
+from gnomon.errors import InputError
+from gnomon.graph import Graph, lower
+from gnomon.graph.sizes import merged
+from gnomon.graph.stages import crossings, received
+from gnomon.spec import Model, MoeFfn, Strategy
+
+
+def arranged(strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+    """Degrees as they are; context parallelism is not modelled."""
+    if strategy.cp > 1:
+        raise InputError(
+            f"{strategy.cp} ranks that share a sequence's cache under SGLang are not modelled",
+            where="--cp",
+            hint="Use --tp.",
+        )
+    return replace(strategy, cp=1), dict(settings)
+
+
+def check(deployment: Deployment) -> None:
+    """Raise InputError for degrees SGLang refuses, and for those whose time is not known."""
+    model, strategy = deployment.model, deployment.strategy
+    if strategy.pp > model.layers:
+        raise InputError(
+            f"{strategy.pp} stages are more than the {model.layers} layers of {model.name}",
+            where="pp",
+            hint=f"Use at most {model.layers}.",
+        )
+    if strategy.dp > 1 and not model.is_moe:
+        raise InputError(
+            f"data-parallel ranks of {model.name}, which has no experts to share, are servers of their own in SGLang",
+            where="dp",
+            hint="Use replicas: `gnomon plan serve` counts them.",
+        )
+    _check_experts(model, strategy)
+
+
+def _check_experts(model: Model, strategy: Strategy) -> None:
+    tp, dp, ep = strategy.tp, strategy.dp, strategy.ep
+    if ep == 1:
+        return
+    if not model.is_moe:
+        raise InputError(f"{model.name} has no experts to spread over {ep} ranks", where="ep", hint="Leave --ep out.")
+    if ep != tp * dp:
+        raise InputError(
+            f"experts spread over {ep} of {tp * dp} ranks under SGLang are not priced",
+            where="ep",
+            hint=f"Use --ep {tp * dp}, or 1 for experts cut by width.",
+        )
+    fewest = min(block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn))
+    if ep > fewest:
+        raise InputError(
+            f"{ep} ranks are more than the {fewest} experts of a layer of {model.name}",
+            where="ep",
+            hint=f"Lower --tp or --dp until they are {fewest} or fewer.",
+        )
+
+
+def check_simulated(deployment: Deployment) -> None:
+    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
+    strategy = deployment.strategy
+    if deployment.techniques is not None:
+        deployment.techniques.check_simulated()
+    if strategy.pp > 1:
+        raise InputError(
+            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
+            where="--pp",
+            hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
+        )
+    if strategy.dp > 1:
+        raise InputError(
+            f"{strategy.dp} ranks of data-parallel attention have a scheduler each and step together, which is not "
+            "simulated",
+            where="--dp",
+            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep.",
+        )
+
+
+def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
+    """The operators of one rank of each stage."""
+    strategy, per_node = deployment.strategy, deployment.pool.per_node
+    model = run_model(deployment)
+    far = (False, *crossings(strategy, per_node))
+    found = []
+    for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):
+        graph = lower(
+            stage.of(model),
+            strategy,
+            deployment.dtype,
+            deployment.kv_dtype,
+            state_dtype(deployment.model),
+            fill=deployment.dp_load_ratio,
+            ends=stage.ends,
+        )
+        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
+        joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, per_node))
+        found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
+    return tuple(found)
+
+
+def walk(work: tuple[StageWork, ...]) -> Graph:
+    """All stages one after another: what one batch passes through."""
+    if len(work) == 1:
+        return work[0].graph
+    return Graph(tuple(merged(op for stage in work for op in stage.graph.ops)))
