@@ -24,6 +24,9 @@ class EngineInfo:
     """Its `engines.operations.Operations`: what starts a serving plan; empty where nothing here does."""
     kernels: str = ""
     """Its `engines.base.KernelChoices`, where shipped profiles are fitted to its kernels."""
+    framework: str = ""
+    """Whose kernels it runs, where shipped profiles have a file of their own for them (`load/profiles.py`); empty where
+    they are those that profiles are fitted to without one."""
     runs_modules: bool = False
     """Whether it runs any module as it is written: a traced one, and the published code of networks that no serving
     engine takes."""

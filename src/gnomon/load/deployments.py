@@ -52,10 +52,12 @@ def bind_each(pools: Sequence[Pool], engine: str | Engine, *hosts: str, limit: s
     """An engine on chips of several kinds; `hosts` are other engines whose overheads it needs."""
     chosen = engine_of(engine) if isinstance(engine, str) else engine
     own, cards = own_overheads(chosen.name, *hosts), own_cards(*(pool.chip.name for pool in pools))
+    info = engine_info(chosen.name)
+    framework = info.framework if info else ""
     found = []
     for asked_pool in pools:
         card = cards.get(asked_pool.chip.name)
-        pool, profile = under_limit(asked_pool, profile_on(asked_pool.chip, card), limit)
+        pool, profile = under_limit(asked_pool, profile_on(asked_pool.chip, card, framework), limit)
         found.append(Binding(pool=pool, profile=profile, engine=chosen, overheads=own | host_of(card)))
     return found
 
