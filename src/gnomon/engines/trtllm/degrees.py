@@ -12,6 +12,7 @@ from typing import Any
 
 from gnomon.engines.base import Deployment, StageWork
 from gnomon.engines.trtllm.formats import run_model
+from gnomon.engines.trtllm.fusion import fused
 from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
 from gnomon.graph.sizes import merged
@@ -108,6 +109,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             fill=deployment.dp_load_ratio,
             ends=stage.ends,
         )
+        graph = fused(graph, strategy.tp)
         graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
         joined = () if stage.first else tuple(received(model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))

@@ -14,7 +14,7 @@ from gnomon.engines.trtllm import ENGINE, degrees, limits, platforms
 from gnomon.engines.trtllm.formats import check_formats
 from gnomon.engines.trtllm.memory import memory
 from gnomon.engines.trtllm.options import captured_sizes, fill, listed, not_modelled
-from gnomon.engines.trtllm.overheads import overheads
+from gnomon.engines.trtllm.overheads import overheads, responses
 from gnomon.engines.trtllm.scheduler import GUARANTEED_NO_EVICT, InflightBatching
 from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, InputError, unknown_name
@@ -142,7 +142,8 @@ class Trtllm:
         settings = deployment.settings
         count = deployment.model.layers if layers is None else layers
         captured = tuple(captured_sizes(settings))
-        return overheads(deployment).host(count, captured, bool(settings["cuda_graph_enable_padding"]))
+        padded = bool(settings["cuda_graph_enable_padding"])
+        return overheads(deployment).host(count, captured, padded, responses(settings))
 
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
@@ -174,7 +175,7 @@ class Trtllm:
     def cost_key(self, deployment: Deployment) -> Hashable:
         settings = deployment.settings
         sizes = (settings[name] for name in ("max_num_tokens", "max_batch_size", "max_seq_len"))
-        return tuple(captured_sizes(settings)), settings["cuda_graph_enable_padding"], *sizes
+        return tuple(captured_sizes(settings)), settings["cuda_graph_enable_padding"], responses(settings), *sizes
 
 
 def _check_states(model: Model) -> None:

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's limits of a step and of a sequence: the settings behind a capacity, and what a search tries of them."""
+"""TensorRT-LLM's limits of a step and of a sequence: the settings behind a capacity, and what a search tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's operations: `trtllm-serve` commands with their YAML, scripts and containers. The engine is not run here."""
+"""TensorRT-LLM's operations: `trtllm-serve` commands with their YAML, scripts and containers; it is not run here."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def container(plan: Plan) -> Container:
     """The image writes the YAML that its server reads before it starts it."""
     if why := not_run(plan_pool(plan).chip):
         raise InputError(f"there is no image for it: {why}", where="chip", hint="Plan it for a chip it runs on.")
-    words = [*launch.command(plan), "--host", "0.0.0.0", "--port", str(launch.FIRST_PORT)]  # noqa: S104
+    words = [*launch.command(plan), "--host", "0.0.0.0", "--port", str(launch.FIRST_PORT)]
     return Container(
         image=f"{IMAGE}:{version_of(plan)}",
         resource=RESOURCE,

@@ -25,7 +25,7 @@ QUEUED = "it decides how requests come in, which only a simulated load has"
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class TrtllmOption:
     """One setting. `default` is None where it depends on the model or another setting."""
 
     name: str
@@ -48,96 +48,96 @@ class Option:
 
 
 OPTIONS = (
-    Option(
+    TrtllmOption(
         "max_seq_len", int, "tokens of the longest sequence",
         always=True, idle="it only limits how long a sequence may be, and no sequence here is longer",
     ),
-    Option(
+    TrtllmOption(
         "max_batch_size", int, "requests that are active at once",
         default=2048, always=True, idle="it only limits how many sequences run at once, and no more do here",
     ),
-    Option(
+    TrtllmOption(
         "max_num_tokens", int, "tokens of one step; a longer prompt needs chunked prefill",
         default=8192, always=True, idle="it only limits the tokens of a step, and no step here has more",
     ),
-    Option(
+    TrtllmOption(
         "kv_cache_free_gpu_memory_fraction", float, "share of the memory that weights and activations leave",
         default=0.9, low=0.0, high=1.0, always=True, idle="it only limits the memory",
     ),
-    Option(
+    TrtllmOption(
         "num_postprocess_workers", int, "processes that detokenize",
         default=0, low=0, high=256,
         unmodelled="the front end is one, with figures of servers that had none or four of them",
     ),
-    Option(
+    TrtllmOption(
         "enable_chunked_prefill", bool, "cut a prompt that does not fit into a step",
         default=False, path="enable_chunked_prefill", idle="no prompt here is longer than what a step leaves",
     ),
-    Option(
+    TrtllmOption(
         "disable_overlap_scheduler", bool, "schedule a step only once the outputs of the last one are there",
         default=False, path="disable_overlap_scheduler",
         idle="it decides how steps follow one another, which only a simulated load has",
     ),
-    Option(
+    TrtllmOption(
         "capacity_scheduler_policy", str, "for what a request needs blocks to start: prompt and output, or the prompt",
         default=GUARANTEED_NO_EVICT, choices=(GUARANTEED_NO_EVICT, MAX_UTILIZATION),
         path="scheduler_config.capacity_scheduler_policy",
         idle=f"{QUEUED}, or the cache here has blocks for all of them to completion",
     ),
-    Option(
+    TrtllmOption(
         "context_chunking_policy", str, "whose chunks go first; only the default is simulated",
         default="FIRST_COME_FIRST_SERVED", choices=("FIRST_COME_FIRST_SERVED",),
         path="scheduler_config.context_chunking_policy",
     ),
-    Option(
+    TrtllmOption(
         "enable_block_reuse", bool, "reuse the KV blocks of equal prompt beginnings",
         default=True, path="kv_cache_config.enable_block_reuse",
         idle="no prompts share a beginning here, and none is paused and finds its own blocks again",
     ),
-    Option(
+    TrtllmOption(
         "enable_partial_reuse", bool, "reuse blocks that match in part too",
         default=True, path="kv_cache_config.enable_partial_reuse",
         unmodelled="what is reused is counted in whole blocks",
     ),
-    Option(
+    TrtllmOption(
         "tokens_per_block", int, "tokens in a KV block",
         default=32, low=1, high=1024, path="kv_cache_config.tokens_per_block",
         idle="the cache of a step is counted by tokens, not by blocks",
     ),
-    Option(
+    TrtllmOption(
         "kv_cache_max_tokens", int, "the most tokens of the KV cache, 0 for all that the memory holds",
         default=0, low=0, path="kv_cache_config.max_tokens", idle="the memory holds no more than that",
     ),
-    Option(
+    TrtllmOption(
         "cuda_graph_max_batch_size", int, "sequences of the largest captured decode step, 0 for no CUDA graphs",
         low=0, high=2**17, path="cuda_graph_config.max_batch_size", idle=GRAPHS,
     ),
-    Option(
+    TrtllmOption(
         "cuda_graph_enable_padding", bool, "pad decode steps to the next captured size",
         default=False, path="cuda_graph_config.enable_padding", idle=GRAPHS,
     ),
-    Option(
+    TrtllmOption(
         "cuda_graph_batch_sizes", str, "the captured sizes, separated by spaces; else TensorRT-LLM's own list",
         default="", path="cuda_graph_config.batch_sizes", idle=GRAPHS,
     ),
-    Option(
+    TrtllmOption(
         "stream_interval", int, "output tokens that a client gets at once",
         default=1, high=2**20, path="stream_interval",
         idle="it decides how tokens leave the engine, which only a simulated load has",
     ),
-    Option(
+    TrtllmOption(
         "moe_config_backend", str, "the kernel of a mixture's experts; AUTO is the one of the published tables",
         default="AUTO", choices=("AUTO",), path="moe_config.backend",
     ),
-    Option(
+    TrtllmOption(
         "attn_backend", str, "the attention kernels; only TensorRT-LLM's own are priced",
         default="TRTLLM", choices=("TRTLLM",), path="attn_backend",
     ),
-    Option(
+    TrtllmOption(
         "max_beam_width", int, "sequences of a beam search; only plain sampling is priced",
         default=1, high=1, path="max_beam_width",
     ),
-    Option(
+    TrtllmOption(
         "served_by", str, "what takes requests in: trtllm-serve over HTTP, or the LLM API called by trtllm-bench",
         default=SERVED_BY[0], choices=SERVED_BY, written=False,
         idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
@@ -253,7 +253,7 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: Option, value: Any) -> int | float | bool | str:
+def _parsed(option: TrtllmOption, value: Any) -> int | float | bool | str:
     if option.name == "cuda_graph_batch_sizes":
         return _sizes(option, value)
     if option.kind is str:
@@ -270,7 +270,7 @@ def _parsed(option: Option, value: Any) -> int | float | bool | str:
     return int(number) if option.kind is int else number
 
 
-def _sizes(option: Option, value: Any) -> str:
+def _sizes(option: TrtllmOption, value: Any) -> str:
     """A list of sizes as text."""
     words = [str(one) for one in value] if isinstance(value, list | tuple) else str(value).replace(",", " ").split()
     if not all(word.isdigit() and 0 < int(word) <= 2**17 for word in words):
@@ -278,7 +278,7 @@ def _sizes(option: Option, value: Any) -> str:
     return " ".join(str(size) for size in sorted({int(word) for word in words}))
 
 
-def _boolean(option: Option, value: Any) -> bool:
+def _boolean(option: TrtllmOption, value: Any) -> bool:
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()
@@ -287,7 +287,7 @@ def _boolean(option: Option, value: Any) -> bool:
     return text in _TRUE
 
 
-def _number(option: Option, value: Any) -> float:
+def _number(option: TrtllmOption, value: Any) -> float:
     wanted = "a whole number" if option.kind is int else "a number"
     try:
         number = float("x" if isinstance(value, bool) else str(value).replace(",", ""))
@@ -298,5 +298,5 @@ def _number(option: Option, value: Any) -> float:
     return number
 
 
-def _bad(option: Option, value: Any, wanted: str) -> InputError:
+def _bad(option: TrtllmOption, value: Any, wanted: str) -> InputError:
     return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It is: {option.what}.")

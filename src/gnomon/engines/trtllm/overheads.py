@@ -20,6 +20,7 @@ RANGES = {
     "gap_sequence_us": (0.0, 100.0),
     "decode_base_us": (100.0, 20000.0),
     "decode_sequence_us": (0.0, 200.0),
+    "response_us": (0.0, 400.0),
     "eager_base_us": (100.0, 40000.0),
     "eager_layer_us": (0.0, 3000.0),
     "launch_sequence_us": (0.0, 200.0),
@@ -41,7 +42,7 @@ BY_INTERVAL = ("output", "egress_sequence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overheads:
+class TrtllmOverheads:
     """The host under one version of TensorRT-LLM."""
 
     figures: Mapping[str, float]
@@ -52,18 +53,19 @@ class Overheads:
     def _s(self, name: str) -> float:
         return self.figures[f"{name}_us"] * 1e-6
 
-    def host(self, layers: int, captured: tuple[int, ...], padded: bool) -> HostModel:
-        """What the engine adds to the operators of so many layers. Steps with prompts are launched kernel by kernel
-        whatever their size."""
+    def host(self, layers: int, captured: tuple[int, ...], padded: bool, responses: float) -> HostModel:
+        """What the engine adds to the operators of so many layers, where a sequence has so many responses in a step.
+        Steps with prompts are launched kernel by kernel whatever their size."""
         eager = self._s("eager_base") + self._s("eager_layer") * layers
+        told = self._s("response") * responses
         times: dict[str, Any] = {
             "eager_launch_s": eager,
             "captured_launch_s": eager,
             "decode_base_s": self._s("decode_base"),
-            "decode_sequence_s": self._s("decode_sequence"),
+            "decode_sequence_s": self._s("decode_sequence") + told,
             "gap_base_s": self._s("gap"),
             "gap_sequence_s": self._s("gap_sequence"),
-            "launch_sequence_s": self._s("launch_sequence"),
+            "launch_sequence_s": self._s("launch_sequence") + told,
             "launch_prompt_s": self._s("launch_prompt"),
             "spread": self.figures["spread"],
             "source": self.source,
@@ -72,14 +74,20 @@ class Overheads:
             return HostModel(captured=captured, **times)
         return UnpaddedHost(captured=tuple(range(1, captured[-1] + 1)), graphs=frozenset(captured), **times)
 
-    def latencies(self, settings: Mapping[str, Any], draw: int | None = None) -> dict[str, float]:
+    def latencies(self, settings: Mapping[str, Any], draw: int | None = None) -> dict[str, Any]:
         """Seconds of a request outside its steps, as `ServingLimits` has them; under a draw, as slow as the host is."""
-        factor = 1.0 if draw is None else float(self.host(0, (), True).factors[draw])
+        factor = 1.0 if draw is None else float(self.host(0, (), True, 0.0).factors[draw])
         figures = {**self.figures, **(self.http if settings["served_by"] == SERVE else {})}
         seconds = {f"{name}_s": factor * figures[f"{name}_us"] * 1e-6 for name in (*FRONT, "idle_start")}
         for name in BY_INTERVAL:
             seconds[f"{name}_s"] /= int(settings["stream_interval"])
         return seconds
+
+
+def responses(settings: Mapping[str, Any]) -> float:
+    """Of a sequence in a step: the executor's loop makes one whenever the client gets tokens (`stream_interval`), which
+    of `trtllm-bench` is at the end."""
+    return 1 / int(settings["stream_interval"]) if settings["served_by"] == SERVE else 0.0
 
 
 @cache
@@ -88,19 +96,21 @@ def _table() -> dict[str, Any]:
     return found
 
 
-def overheads(deployment: Deployment) -> Overheads:
+def overheads(deployment: Deployment) -> TrtllmOverheads:
     """The shipped figures, or the user's own where they were measured."""
     table = _table()
     figures, http = table["figures"], table["front_ends"][SERVE]
     own = figures_of(deployment.overheads, "trtllm", "all", RANGES)
     if own is not None:
-        return Overheads(figures=own.figures, http=http, source=f"TensorRT-LLM {own.version}, {own.date}, your own host")
+        return TrtllmOverheads(
+            figures=own.figures, http=http, source=f"TensorRT-LLM {own.version}, {own.date}, your own host"
+        )
     source = f"TensorRT-LLM {table['version']}, {table['date']}, published loads"
     host = deployment.overheads.get(SPEED)
     if host is None:
-        return Overheads(figures=figures, http=http, source=source)
+        return TrtllmOverheads(figures=figures, http=http, source=source)
     slower, http_slower = (
         {name: value / host["speed"] if name.endswith("_us") else value for name, value in each.items()}
         for each in (figures, http)
     )
-    return Overheads(figures=slower, http=http_slower, source=f"{source}, {host['source']}")
+    return TrtllmOverheads(figures=slower, http=http_slower, source=f"{source}, {host['source']}")

@@ -1,9 +1,9 @@
 """Blocks that requests with equal beginnings share, as TensorRT-LLM 1.2 keeps them (`kvCacheManager.cpp`).
 
-They are the hashed blocks of `sim/serving/caches/hashed.py` but for three rules. A request takes the blocks of its whole
-prompt when its first chunk runs (`KVCacheManager::addSequence`). What it will find does not count when the scheduler
-asks whether it fits (`getNeededBlocksOneStep`, `getRemainingBlocksToCompletion`). And its blocks can be found once its
-whole prompt is computed (`storeContextBlocks`), not chunk by chunk.
+They are the hashed blocks of `sim/serving/caches/hashed.py` but for three rules. A request takes the blocks of its
+whole prompt when its first chunk runs (`KVCacheManager::addSequence`). What it will find does not count when the
+scheduler asks whether it fits (`getNeededBlocksOneStep`, `getRemainingBlocksToCompletion`). And its blocks can be
+found once its whole prompt is computed (`storeContextBlocks`), not chunk by chunk.
 
 Not followed: blocks that match only in part are found up to the last whole block (`enable_partial_reuse` copies the
 rest), and blocks that nobody can find go before those that were given back earlier.

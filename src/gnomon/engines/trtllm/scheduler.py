@@ -14,8 +14,8 @@ which the PyTorch backend calls (`tensorrt_llm/_torch/pyexecutor/scheduler.py`).
    blocks, and short ones behind it may use what that leaves.
 
 Blocks of a prompt are taken all at once when it starts. What is in the batch goes before what waits, where TensorRT-LLM
-goes by age alone: the two differ only once a younger request has passed an older one. A paused request that has grown beyond `max_num_tokens` comes
-back in chunks whether they are enabled or not; TensorRT-LLM cuts its prompt off there.
+goes by age alone: the two differ only once a younger request has passed an older one. A paused request that has grown
+beyond `max_num_tokens` comes back in chunks whether they are enabled or not; TensorRT-LLM cuts its prompt off there.
 """
 
 from __future__ import annotations
