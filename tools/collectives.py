@@ -41,6 +41,10 @@ VLLM = {
     "NVLink4": ("H100-SXM-80GB", "vllm/0.24.0"),
     "NVLink5": ("B200-SXM-180GB", "vllm/0.24.0"),
 }
+TRTLLM = {
+    "NVLink4": ("H100-SXM-80GB", "trtllm/1.3.0rc20"),
+    "NVLink5": ("B200-SXM-180GB", "trtllm/1.3.0rc20"),
+}
 EXPERTS = {"NVLink4": "H100-SXM-80GB", "NVLink5": "B200-SXM-180GB"}
 DEEPEP = "deepep_normal sglang/0.5.12 normal"
 SWITCHED = ("NVLink4", "NVLink5")
@@ -185,8 +189,9 @@ def checked(
 def shipped(folder: Path) -> dict[str, Any]:
     """The content of the file that ships."""
     tables, sent = collectives(folder), exchanges(folder)
-    fits: dict[str, dict[str, Any]] = {"nccl": {}, "vllm": {}, experts.DISPATCH: {}, experts.COMBINE: {}}
-    for library, links, make in (("nccl", NCCL, fit_nccl), ("vllm", VLLM, fit_vllm)):
+    fits: dict[str, dict[str, Any]] = {name: {} for name in ("nccl", "vllm", "trtllm")}
+    fits |= {experts.DISPATCH: {}, experts.COMBINE: {}}
+    for library, links, make in (("nccl", NCCL, fit_nccl), ("vllm", VLLM, fit_vllm), ("trtllm", TRTLLM, fit_vllm)):
         for link, (chip, ran) in links.items():
             of = [table for table in tables if table.chip == chip and table.library.startswith(ran)]
             entry = _entry(make(of), f"{chip}, {_names(table.library for table in of)}, {_by(of)}")

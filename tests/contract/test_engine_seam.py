@@ -18,6 +18,7 @@ import gnomon
 from gnomon import engines
 from gnomon.engines import EngineInfo
 from gnomon.engines.base import Capacity, Knob
+from gnomon.engines.trtllm import options as trtllm_options
 from gnomon.engines.vllm import options as vllm_options
 from gnomon.engines.vllm.engine import Vllm
 from gnomon.errors import InputError, UnknownNameError
@@ -34,6 +35,7 @@ OPTIONS_IN = (
     "accuracy/scripts.py",
     "accuracy/served.py",
     "accuracy/steps.py",
+    "accuracy/trtllm_rows.py",
     "papers/index/",
 )
 """And servers of one engine as they were started, and what figures of papers are computed with."""
@@ -109,6 +111,11 @@ def test_the_list_has_every_option_that_vllm_has_here() -> None:
     own = {option.name for option in vllm_options.OPTIONS} | vllm_options._FROM_STRATEGY.keys()
     assert own - shared <= set(OPTIONS["vllm"])
     assert sum(map(len, OPTIONS.values())) >= 60
+
+
+def test_the_list_has_every_option_that_trtllm_has_here() -> None:
+    shared = {"enable_chunked_prefill", "max_seq_len"}
+    assert {option.name for option in trtllm_options.OPTIONS} - shared <= set(OPTIONS["trtllm"])
 
 
 @pytest.mark.parametrize("name", SERVING_ONLY)
@@ -283,7 +290,7 @@ def test_hints_are_in_an_engines_own_words() -> None:
 
 @pytest.mark.usefixtures("outside")
 def test_an_engine_from_outside_is_listed_beside_the_others() -> None:
-    assert engines.serving_engines() == ("vllm", "sglang", "renamed")
+    assert set(engines.serving_engines()) == {"vllm", "sglang", "trtllm", "renamed"}
     with pytest.raises(UnknownNameError) as caught:
         engines.engine("renamde")
     assert "renamed" in str(caught.value)

@@ -22,7 +22,7 @@ Row = Mapping[str, str]
 NEEDED = (
     "row_id", "source", "model", "weight_precision", "kv_precision", "gpu", "n_gpus", "tp", "pp", "ep", "dp", "mode",
     "plan_detail", "engine_family", "engine_version", "workload", "isl", "osl", "concurrency", "batch", "ttft_ms",
-    "tpot_ms", "output_tok_s", "quality", "tier",
+    "tpot_ms", "output_tok_s", "quality", "tier", "source_detail",
 )  # fmt: skip
 SAME_SHAPES = {
     "MiniMaxAI/MiniMax-M2.5": "minimax-m2",
@@ -75,6 +75,7 @@ class DeploymentCase:
     output_tokens: int
     least: float
     measured: Mapping[str, float]
+    engine: str = "vllm"
 
     @property
     def plan(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Whole deployments: published loads under vLLM, simulated and compared."""
+"""Whole deployments: published loads under serving engines, simulated and compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.accuracy import truth
+from gnomon.accuracy import trtllm_rows, truth
 from gnomon.accuracy.deployment_rows import (
     ASSUMED,
     NEEDED,
@@ -34,7 +34,9 @@ from gnomon.planning.serving.bands import DRAWN, band_of
 from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.spec.serving import ServingLimits
 
-EACH = {RECENT: 1000, ASSUMED: 2, OLD: 1}
+READERS = {trtllm_rows.FAMILY: trtllm_rows.case_of}
+"""What reads rows of an engine, where it is not vLLM; only rows that no fit uses are compared then."""
+EACH = {RECENT: 1000, trtllm_rows.GROUP: 1000, ASSUMED: 2, OLD: 1}
 """Rows of each deployment (source, model, chips, degrees, format) that are compared at most, chosen by their names: of
 the engine that is priced, all."""
 FULL = 0.99
@@ -47,7 +49,10 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
     left, cases = LeftOut(), []
     for row in truth.rows(folder / truth.SERVING, NEEDED):
         try:
-            cases.append(case_of(row))
+            case = READERS.get(row["engine_family"], case_of)(row)
+            if row["engine_family"] in READERS and not case.kept_out:
+                raise Unfit("in the half that host figures are fitted to")
+            cases.append(case)
         except Unfit as why:
             left.add(row["source"], str(why))
     sound = consistent(cases)
@@ -75,7 +80,7 @@ def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[De
 
 def compare(case: DeploymentCase) -> list[Row]:
     """Every measured figure of a case with the simulated one."""
-    replica = replica_of(ServedQuestion(model=case.model, **case.options), "vllm")
+    replica = replica_of(ServedQuestion(model=case.model, **case.options), case.engine)
     engine, deployment = replica.engine, replica.deploy()
     found = figures(case, engine.step_cost(deployment), engine.limits(deployment), ROUNDS)
     edges = _bands(case, engine, deployment)

@@ -67,8 +67,9 @@ def shots(c: Mapping[str, float], limit_bytes: float) -> Shots:
 
 
 @cache
-def measured_shots(link: str) -> Shots:
-    found = link_fit("vllm", link)
+def measured_shots(link: str, library: str = "") -> Shots:
+    """Of an engine's own kernels; vLLM's where no table has others."""
+    found = link_fit(library, link) or link_fit("vllm", link)
     return shots(found.coefficients, LIMITS[link]) if found else UNMEASURED
 
 
@@ -82,7 +83,7 @@ def one_node(op: str, payload: Floats, ranks: int, link: Link, library: str = ""
     best = nccl.level(op, payload, ranks, link)
     if library == "nccl" or op != "all_reduce" or ranks <= 1 or not (link.direct or ranks == 2):
         return best
-    c = measured_shots(link.name)
+    c = measured_shots(link.name, library)
     own = np.minimum(own_sum(c, payload, ranks, link), best)
     return np.where((payload > 0) & (payload <= c.limit_bytes), own, best)
 
@@ -102,7 +103,8 @@ def seconds(
     """Seconds of a collective over `payload` bytes among ranks `stride` chips apart, or spread evenly over `nodes`.
 
     Pieces flow through both levels at once, so the slower one decides and the other adds its latency. `library` is
-    "nccl" where all is left to it, else an engine's own kernels take the small all-reduces of a node. `routed` says of
+    "nccl" where all is left to it, else an engine's own kernels (of that name, or vLLM's) take the small all-reduces of
+    a node. `routed` says of
     tokens for experts that each crosses to a node once.
     """
     if nodes:

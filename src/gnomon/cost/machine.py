@@ -49,10 +49,16 @@ class Machine:
     profile: Profile
     framework: str = ""
     """Whose kernels run, where the profile knows several; all but a serving engine leave collectives to NCCL."""
+    serves: bool = False
+    """Whether that is a serving engine, which has all-reduces of its own for small messages."""
 
     @property
     def chip(self) -> Chip:
         return self.pool.chip
+
+    @property
+    def _nccl_alone(self) -> bool:
+        return bool(self.framework) and not self.serves
 
     def evidence(self, kind: str, dtype: str) -> Family:
         if kind in COLLECTIVES:
@@ -63,8 +69,10 @@ class Machine:
 
     def _collective(self, kind: str) -> Family:
         link = self.pool.inside(self.pool.per_node).name
-        names = [("nccl", link if link in nccl.LIKE else nccl.fit_of(link)), ("vllm", link)]
-        fits = [link_fit(*name) for name in (names[:1] if self.framework else names)]
+        names = [("nccl", link if link in nccl.LIKE else nccl.fit_of(link))]
+        if not self._nccl_alone:
+            names.append((self.framework if link_fit(self.framework, link) else "vllm", link))
+        fits = [link_fit(*name) for name in names]
         known = [found for found in fits if found]
         if known and self.pool.count <= self.pool.per_node:
             apart = nccl.MACHINES_SPREAD if link.startswith(nccl.PCIE) else 0.0
@@ -163,7 +171,7 @@ class Machine:
     def _exchanged(self, kind: str, shape: Shape) -> Floats:
         """Collectives of one group after another; all ranks of a call stand equally far apart."""
         payload, stride = shape["bytes"], int(np.max(shape.get("stride", np.ones(1)), initial=1))
-        library = "nccl" if self.framework else ""
+        library = "nccl" if self._nccl_alone else self.framework
         sizes = shape["ranks"] * WIDEST + shape.get("nodes", np.zeros(1))
         same = np.broadcast_to(sizes, payload.shape)
         routed = _routing(shape) if payload.size else None

@@ -25,7 +25,8 @@ class EngineInfo:
     kernels: str = ""
     """Its `engines.base.KernelChoices`, where shipped profiles are fitted to its kernels."""
     framework: str = ""
-    """Whose kernels serving steps are priced by where profiles have them; empty for those that all of them have."""
+    """Whose kernels it runs, where shipped profiles have a file of their own for them (`load/profiles.py`); empty where
+    they are those that profiles are fitted to without one."""
     runs_modules: bool = False
     """Whether it runs any module as it is written: a traced one, and the published code of networks that no serving
     engine takes."""

@@ -1,0 +1,123 @@
+"""Parallel degrees as TensorRT-LLM 1.2 takes them: what it runs, how it shares layers and experts, and what is priced.
+
+`--tp` is `--tp_size`; experts are cut by width over the same ranks, or spread over all of them (`--ep_size`). `--dp` is
+attention data parallelism (`enable_attention_dp`): `--tp_size` is then its degree, and every rank has the attention of
+its own sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.engines.base import Deployment, StageWork
+from gnomon.engines.trtllm.formats import run_model
+from gnomon.engines.trtllm.fusion import fused
+from gnomon.errors import InputError
+from gnomon.graph import Graph, lower
+from gnomon.graph.sizes import merged
+from gnomon.graph.stages import Stage, crossings, cut, received
+from gnomon.spec import Model, MoeFfn, Strategy
+
+
+def arranged(strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+    if strategy.cp > 1:
+        raise InputError(
+            f"context parallelism of {strategy.cp} (Helix) is not priced under TensorRT-LLM",
+            where="--cp",
+            hint="Leave it at 1.",
+        )
+    return strategy, dict(settings)
+
+
+def check(deployment: Deployment) -> None:
+    """Raise InputError for degrees TensorRT-LLM refuses, and for those whose time is not known."""
+    model, strategy = deployment.model, deployment.strategy
+    _check_experts(model, strategy)
+    if strategy.pp > model.layers:
+        raise InputError(
+            f"{strategy.pp} stages are more than the {model.layers} layers of {model.name}",
+            where="pp",
+            hint=f"Use at most {model.layers}.",
+        )
+    if strategy.dp > 1 and strategy.tp > 1:
+        raise InputError(
+            f"attention is either cut ({strategy.tp} ranks) or data-parallel ({strategy.dp}) under TensorRT-LLM",
+            where="dp",
+            hint=f"Use --tp 1 --dp {strategy.tp * strategy.dp}, or --dp 1.",
+        )
+
+
+def check_simulated(deployment: Deployment) -> None:
+    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
+    strategy = deployment.strategy
+    if deployment.techniques is not None:
+        deployment.techniques.check_simulated()
+    if strategy.pp > 1:
+        raise InputError(
+            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
+            where="--pp",
+            hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
+        )
+    if strategy.dp > 1:
+        raise InputError(
+            f"{strategy.dp} ranks of attention data parallelism schedule apart and step together, which is not "
+            "simulated",
+            where="--dp",
+            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep.",
+        )
+
+
+def _check_experts(model: Model, strategy: Strategy) -> None:
+    ranks, ep = strategy.tp * strategy.dp, strategy.ep
+    if ep == 1:
+        return
+    if not model.is_moe:
+        raise InputError(f"{model.name} has no experts to spread over {ep} ranks", where="ep", hint="Leave --ep out.")
+    if ep != ranks:
+        raise InputError(
+            f"experts spread over {ep} of {ranks} ranks and cut over the rest are not priced",
+            where="ep",
+            hint=f"Use --ep {ranks}, or 1 for experts cut by width.",
+        )
+    fewest = min(block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn))
+    if ep > fewest:
+        raise InputError(
+            f"{ep} ranks are more than the {fewest} experts of a layer of {model.name}",
+            where="ep",
+            hint=f"Use at most {fewest} ranks.",
+        )
+
+
+def stages(model: Model, pp: int) -> tuple[Stage, ...]:
+    """Layers shared as `Mapping.pp_layers` does: evenly, and what is left over goes to the first stages."""
+    even, left = divmod(model.layers, pp)
+    return cut([even + (index < left) for index in range(pp)])
+
+
+def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
+    """The operators of one rank of each stage."""
+    strategy, pool, model = deployment.strategy, deployment.pool, run_model(deployment)
+    far = (False, *crossings(strategy, pool.per_node))
+    found = []
+    for stage, crosses in zip(stages(model, strategy.pp), far, strict=True):
+        graph = lower(
+            stage.of(model),
+            strategy,
+            deployment.dtype,
+            deployment.kv_dtype,
+            fill=deployment.dp_load_ratio,
+            ends=stage.ends,
+        )
+        graph = fused(graph, strategy.tp)
+        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
+        joined = () if stage.first else tuple(received(model, strategy, crosses, pool.per_node))
+        found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
+    return tuple(found)
+
+
+def walk(work: tuple[StageWork, ...]) -> Graph:
+    """All stages one after another: what one batch passes through. Equal operators become one that runs more often."""
+    if len(work) == 1:
+        return work[0].graph
+    return Graph(tuple(merged(op for stage in work for op in stage.graph.ops)))
