@@ -10,11 +10,12 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load.deployments import POWER_LIMIT, bind, bind_each, found_model, limited, replica_of
 from gnomon.load.fleet import parse_fleet
-from gnomon.load.goals import goals_of
+from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
+from gnomon.planning.serving.results import ResultOptions
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
@@ -45,8 +46,16 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
     asked |= {name: getattr(question, name) for name in DESCRIBED if getattr(question, name) is not None}
     if question.think is not None:
         asked["think_s"] = question.think
+    goals = goals_of(question.slo)
+    if goals:
+        asked["slo"] = ",".join(f"{goal.name}={duration_text(goal.limit_s)}" for goal in goals)
     return SimulationInput(
-        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
+        replica=replica,
+        load=load,
+        trace=trace_of(load),
+        asked=asked,
+        concurrency=question.concurrency,
+        options=ResultOptions(goals=goals, series=question.series),
     )
 
 
@@ -109,6 +118,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         kv_dtype=question.kv_dtype,
         techniques=techniques,
         requests=question.requests,
+        by_rate=question.by_rate,
     )
 
 

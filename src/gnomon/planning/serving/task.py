@@ -37,6 +37,8 @@ class PlanTask:
     techniques: tuple[str, ...]
     requests: int | None
     """How many requests were asked for, where that was said."""
+    by_rate: bool = False
+    """Whether the best plan is also simulated at other rates."""
 
     @cached_property
     def job(self) -> SearchJob:

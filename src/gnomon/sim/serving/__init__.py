@@ -45,7 +45,7 @@ def simulate(
     Raises InputError, before anything runs, for a request the replica could never serve. `record`
     collects every step (slower: without it, runs of equal steps are summed in closed form);
     `progress` is called periodically with the number of finished requests. `curves` caches decode
-    curves for further runs on the same cost. `log` keeps a row for each stretch of steps that is made at once.
+    curves for further runs on the same cost. `log` keeps a row for each span of steps that is made at once.
     """
     check(requests, limits)
     station = Station(requests, cost, limits, record, progress, curves)

@@ -1,6 +1,6 @@
 """Inter-token latency of a run: the gaps between consecutive output tokens of a request, as its client sees them.
 
-`vllm bench serve` takes its ITL of all gaps of all requests. Here they are not walked token by token: a stretch of
+`vllm bench serve` takes its ITL of all gaps of all requests. Here they are not walked token by token: a span of
 equal steps has its first gap, its last one, and those in between, of which up to POINTS stand for all where there are
 more (they lie on a line from the first to the last). Gaps go into a histogram whose bins are 0.02% wide and know their
 mean, so that the mean of all is exact, a quantile is within half of that, and exact where a bin has one value.
@@ -62,7 +62,7 @@ class GapHistogram:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _StepSpan:
     """Rows with decodes: of each, times as the client sees them."""
 
     before_s: Floats
@@ -86,14 +86,14 @@ def token_gaps(log: RunLog) -> GapHistogram:
     before, left = _times(log)
     for first in range(0, len(log), ROWS):
         here = slice(first, first + ROWS)
-        stretch = _stretch(log, first, before[here], left[here])
+        span = _span(log, first, before[here], left[here])
         row, last, paused = others[(others[:, 0] >= first) & (others[:, 0] < first + ROWS)].T
         at: Ints = row.astype(np.int64) - first
-        own = stretch.decodes - np.bincount(at, paused, stretch.decodes.size)
-        found.add(stretch.first_s[at] - log.through(last), np.ones(at.size))
+        own = span.decodes - np.bincount(at, paused, span.decodes.size)
+        found.add(span.first_s[at] - log.through(last), np.ones(at.size))
         known = own > 0
-        found.add((stretch.first_s - stretch.before_s)[known], own[known])
-        _add_later(found, stretch)
+        found.add((span.first_s - span.before_s)[known], own[known])
+        _add_later(found, span)
     return found
 
 
@@ -106,14 +106,14 @@ def _times(log: RunLog) -> tuple[Floats, Floats]:
     return before, left
 
 
-def _stretch(log: RunLog, first: int, before: Floats, left: Floats) -> _Stretch:
+def _span(log: RunLog, first: int, before: Floats, left: Floats) -> _StepSpan:
     rows = log.rows(first, first + ROWS)
     steps, last, lasted, late = rows.steps, rows.last_s, rows.end_s - rows.start_s, left - rows.left_s
     several = steps > 1
-    # Steps of a stretch lie on a line, so the first and the last are twice the mean.
+    # Steps of a span lie on a line, so the first and the last are twice the mean.
     first_step = np.where(several, np.clip(2 * lasted / steps - last, 0.0, lasted - last), last)
     between = np.where(several, lasted - first_step + late, 0.0)
-    return _Stretch(
+    return _StepSpan(
         before_s=log.through(before),
         first_s=log.through(np.where(several, np.maximum(left - between, before), left)),
         last_s=log.through(left),
@@ -125,15 +125,15 @@ def _stretch(log: RunLog, first: int, before: Floats, left: Floats) -> _Stretch:
     )
 
 
-def _add_later(found: GapHistogram, stretch: _Stretch) -> None:
-    """The gaps after the first one of each stretch."""
-    at = np.flatnonzero((stretch.steps > 1) & (stretch.decodes > 0) & (stretch.between_s > 0))
-    seen = (stretch.last_s - stretch.first_s)[at] / stretch.between_s[at]
-    end, decodes, inner = stretch.end_s[at], stretch.decodes[at], stretch.steps[at] - 2
+def _add_later(found: GapHistogram, span: _StepSpan) -> None:
+    """The gaps after the first one of each span."""
+    at = np.flatnonzero((span.steps > 1) & (span.decodes > 0) & (span.between_s > 0))
+    seen = (span.last_s - span.first_s)[at] / span.between_s[at]
+    end, decodes, inner = span.end_s[at], span.decodes[at], span.steps[at] - 2
     found.add(end * seen, decodes)
     points = np.minimum(inner, POINTS).astype(np.int64)
     of = np.repeat(np.arange(at.size), points)
     place = np.arange(of.size) - np.repeat(np.cumsum(points) - points, points)
-    middle = (stretch.between_s[at] - end)[of] / inner[of]
-    beside = ((place + 0.5) / points[of] - 0.5) * inner[of] * stretch.slope_s[at][of]
+    middle = (span.between_s[at] - end)[of] / inner[of]
+    beside = ((place + 0.5) / points[of] - 0.5) * inner[of] * span.slope_s[at][of]
     found.add(np.maximum(middle + beside, 0.0) * seen[of], decodes[of] * (inner / np.maximum(points, 1))[of])

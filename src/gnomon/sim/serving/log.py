@@ -1,5 +1,5 @@
-"""What a run's steps did, a row for each stretch that the loop makes at once: for gaps between tokens and for series
-over time.
+"""What a run's steps did, a row for each span of steps that the loop makes at once: for gaps between tokens and for
+series over time.
 
 Rows are numbers in one array and are turned into figures by array calls once the run is over (`gaps`, `series`).
 Without a log the loop keeps nothing.

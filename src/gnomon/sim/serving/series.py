@@ -1,6 +1,6 @@
 """A run over time: what ran, waited and was held, as means over equal bins.
 
-Integrals over a bin are exact for whole stretches of equal steps (`log`), and taken in proportion to time inside one:
+Integrals over a bin are exact for whole spans of equal steps (`log`), and taken in proportion to time inside one:
 its tokens leave evenly, and its blocks grow along a line.
 """
 
@@ -98,7 +98,7 @@ def _since(total: Floats) -> Floats:
 
 
 def _spread(rows: StepRows, totals: Floats, edges: Floats) -> Floats:
-    """The share of each stretch's total that falls between edges; stretches follow one another."""
+    """The share of each span's total that falls between edges; spans follow one another."""
     times = np.column_stack([rows.start_s, rows.end_s]).ravel()
     before = np.concatenate([[0.0], np.cumsum(totals)])
     sums = np.column_stack([before[:-1], before[1:]]).ravel()

@@ -251,7 +251,7 @@ class _System:
                 if not replica.sent:
                     continue
                 at = np.array(replica.sent)
-                run = replica.station.result(self._share(at, stage, replica.arrivals_s))
+                run = replace(replica.station.result(self._share(at, stage, replica.arrivals_s)), order=at)
                 if stage == 0 or self._stages[stage].makes_first:
                     first_s[at] = run.first_token_s
                 if stage == 0:

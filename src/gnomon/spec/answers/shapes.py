@@ -71,6 +71,7 @@ class Inputs(TypedDict, total=False):
     think_s: float | None
     adapters: str | int | None
     priorities: str | None
+    slo: str | None
     seq: Degree
     global_batch: Degree
     micro_batch: Degree
