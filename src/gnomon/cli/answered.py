@@ -13,7 +13,7 @@ from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, outputs, page
 from gnomon.spec.questions import Question
 
-Asked = TypeVar("Asked", bound=Question)
+AnyQuestion = TypeVar("AnyQuestion", bound=Question)
 PLOTTED = ("series", "by_rate")
 """Flags of what only a page shows in full."""
 READ = ("model", "chips", "trace")
@@ -39,7 +39,7 @@ def answered(question: type[Question], module: str, talk: str = "") -> Callable[
     return asks(question)(command)
 
 
-def plotted(question: Asked) -> Asked:
+def plotted(question: AnyQuestion) -> AnyQuestion:
     """The question with all that its page plots."""
     return replace(question, **{name: True for name in PLOTTED if name in question.flags()})  # type: ignore[type-var]
 

@@ -134,7 +134,7 @@ def times_of(answer: ServingReport) -> dict[str, Mapping[str, float | None]]:
 
 def statistics_of(answer: ServingReport) -> tuple[str, ...]:
     """The statistics that are shown of it."""
-    return (*STATISTICS, RARE) if any(RARE in times for times in times_of(answer).values()) else STATISTICS
+    return (*STATISTICS, RARE) if RARE in answer.ttft_s else STATISTICS
 
 
 def _times(answer: ServingReport, style: Style) -> list[str]:

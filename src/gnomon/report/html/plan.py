@@ -79,12 +79,17 @@ def _by_rate(answer: PlanReport) -> list[PageBlock]:
     """Latency against rate of the best plan, with the rate that is asked for, the highest one, and the goals."""
     if not answer.by_rate:
         return []
+    most = answer.best.max_rate_per_s
+    head = "Latency against rate" + (f": meets the goals up to {digits(most)} req/s" if most else "")
+    return [Panels(head, rate_plots(answer)), *table("", RATE_HEAD, rate_rows(answer), ">>>>>>>><")]
+
+
+def rate_plots(answer: PlanReport) -> list[str]:
+    """TTFT and TPOT of the best plan against the rate."""
     load, most = answer.best.plan.load, answer.best.max_rate_per_s
     asked = load.rate_per_s if isinstance(load, ServingLoad) else None
     where = [Mark(name=name, x=rate) for name, rate in (("now", asked), ("highest", most)) if rate]
-    head = "Latency against rate" + (f": meets the goals up to {digits(most)} req/s" if most else "")
-    plots = [_rate_plot(answer, metric, where) for metric in ("ttft", "tpot")]
-    return [Panels(head, plots), *table("", RATE_HEAD, rate_rows(answer), ">>>>>>>><")]
+    return [_rate_plot(answer, metric, where) for metric in ("ttft", "tpot")]
 
 
 def _rate_plot(answer: PlanReport, metric: str, where: list[Mark]) -> str:

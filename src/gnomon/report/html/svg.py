@@ -158,6 +158,15 @@ def drawing(drawn: Iterable[str], height: float, what: str, width: float = WIDTH
     return f'<svg viewBox="{box}" role="img" aria-label="{escape(what)}">\n{inside}\n</svg>'
 
 
+def as_file(svg: str) -> str:
+    """A plot as a file of its own, in dark ink on light and in light ink on dark."""
+    ink = "svg { color: #1f2328; font-family: system-ui, sans-serif }"
+    dark = "@media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }"
+    head, _, rest = svg.partition(">")
+    named = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f"{named}>\n<style>{ink} {dark}</style>{rest}\n"
+
+
 def _rect(x: float, y: float, width: float, colour: str, said: str, tall: float = BAR) -> str:
     size = f'x="{tenth(x)}" y="{tenth(y)}" width="{tenth(max(width, 0.5))}" height="{tenth(tall)}"'
     return f'<rect {size} fill="{colour}"><title>{escape(said)}</title></rect>'
