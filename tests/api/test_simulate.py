@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 import gnomon
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.report import render
+from gnomon.report.timeline import write_requests
 from gnomon.sim.serving import Recorder
 from gnomon.spec.answers import ServingReport
 
@@ -52,6 +56,86 @@ def test_tokens_are_conserved(words: dict[str, Any]) -> None:
 def test_watching_changes_nothing() -> None:
     plain, watched = serve(), serve(record=Recorder())
     np.testing.assert_allclose(plain.run.finish_s, watched.run.finish_s, rtol=1e-9)
+
+
+def test_goodput_is_of_the_requests_within_all_limits() -> None:
+    report = serve(rate=30, slo="ttft_p90=60ms,tpot_p50=9ms")
+    run = report.run
+    good = (run.ttft_s <= 0.06) & (run.tpot_s <= 0.009)
+    assert 0 < good.sum() < len(good)
+    assert report.goodput_share == pytest.approx(good.mean())
+    assert report.goodput_rps == pytest.approx(good.sum() / report.makespan_s)
+    met = {"ttft_p90": np.quantile(run.ttft_s, 0.9) <= 0.06, "tpot_p50": np.quantile(run.tpot_s, 0.5) <= 0.009}
+    assert {one["goal"]: one["met"] for one in report.goals} == met
+    assert report.inputs["slo"] == "ttft_p90=60ms,tpot_p50=9ms"
+    assert "goodput" in render(report)
+    plain = serve(rate=30)
+    assert plain.goodput_rps is None and not plain.goals and "goodput" not in render(plain)
+
+
+def test_a_request_of_one_token_has_no_tpot_to_miss() -> None:
+    report = serve(output=1, slo={"tpot_p90": "1us"})
+    assert report.goodput_share == 1.0 and report.goals[0]["met"]
+
+
+def test_series_and_distributions() -> None:
+    report = serve(series=True, prefix="groups=2,tokens=128")
+    run, series = report.run, report.series
+    width = series["bin_s"][0]
+    assert {len(column) for name, column in series.items() if name != "bin_s"} == {200}
+    assert width == pytest.approx(report.makespan_s / 200)
+    assert sum(series["output_tokens_per_s"]) * width == pytest.approx(run.requests.output_tokens.sum())
+    assert sum(series["power_w"]) * width == pytest.approx(report.energy_j)
+    assert max(series["kv_blocks"]) <= report.peak_kv_blocks
+    assert any(series["cache_hit_rate"])
+    shares = np.linspace(0, 1, 101)
+    for metric in ("ttft", "tpot", "e2e"):
+        values = getattr(run, f"{metric}_s")
+        np.testing.assert_allclose(report.distributions[f"{metric}_s"], np.quantile(values, shares))
+    assert report.itl_s["p90"] == pytest.approx(report.distributions["itl_s"][90])
+    plain = serve(prefix="groups=2,tokens=128")
+    assert not plain.series and not plain.distributions
+    assert plain.itl_s == report.itl_s and plain.step_shares == report.step_shares
+
+
+def test_the_mean_itl_is_that_of_tpot_weighted_by_tokens() -> None:
+    for report in (serve(output="uniform:low=1,high=90"), serve(turns=3, requests=90), serve(rate=None, concurrency=9)):
+        run = report.run
+        weights = run.requests.output_tokens - 1
+        assert report.itl_s["mean"] == pytest.approx(np.nansum(run.tpot_s * weights) / weights.sum())
+
+
+def test_rare_times_need_many_requests() -> None:
+    few, many = (serve(requests=count, input=8, output=2) for count in (9_999, 10_000))
+    assert "p99.9" not in few.ttft_s
+    assert many.ttft_s["p99.9"] == pytest.approx(np.quantile(many.run.ttft_s, 0.999))
+
+
+def test_columns_of_requests() -> None:
+    report = serve(requests=60, turns=3, prefix="groups=4,tokens=128", adapters=3, priorities="0=0.5,1=0.5")
+    file = io.StringIO()
+    write_requests(report, file)
+    first, *rows = csv.DictReader(file.getvalue().splitlines())
+    assert list(first)[:5] == ["arrival_s", "input_tokens", "output_tokens", "first_token_s", "finish_s"]
+    rows = [first, *rows]
+    assert len(rows) == 60
+    assert [float(row["scheduled_s"]) for row in rows] == report.run.scheduled_s.tolist()
+    assert [int(row["cached_tokens"]) for row in rows] == report.run.cached_tokens.tolist()
+    sessions: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        sessions.setdefault(row["session"], []).append(row)
+    assert {len(turns) for turns in sessions.values()} == {3}
+    for turns in sessions.values():  # a session keeps what it has, and its turns follow one another
+        assert len({(turn["prefix_group"], turn["adapter"], turn["priority"]) for turn in turns}) == 1
+        for before, after in itertools.pairwise(turns):
+            assert float(before["finish_s"]) <= float(after["arrival_s"])
+    assert {row["prefix_group"] for row in rows} <= set("0123")
+
+
+def test_columns_that_a_load_has_not() -> None:
+    file = io.StringIO()
+    write_requests(serve(), file)
+    assert file.getvalue().splitlines()[0].endswith(",scheduled_s,cached_tokens")
 
 
 def test_json() -> None:

@@ -195,6 +195,8 @@ fit bert-base --on H100 --engine torch
   --with int4-weights
   --requests-out out.csv
   --trace-out out.json
+  --slo ttft_p90=1s
+  --series
   --set max_model_len=4096
   --set max_num_seqs=2
   --set max_num_batched_tokens=1024
@@ -281,6 +283,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --requests 30
   --seed 4
   --slo ttft_p50=2s
+  --by-rate
   --objective latency
   --dtype fp8
   --kv-dtype fp8

@@ -114,6 +114,36 @@ def times(mean: float) -> dict[str, float]:
     return {"mean": mean, "p50": 0.9 * mean, "p90": 1.5 * mean, "p95": 1.7 * mean, "p99": 2.2 * mean}
 
 
+SERIES: dict[str, Any] = {
+    "itl_s": times(0.011) | {"p99.9": 0.09},
+    "goals": ({"goal": "ttft_p90", "limit_s": 0.1, "value_s": 0.09, "met": True},),
+    "goodput_rps": 7.6,
+    "goodput_share": 0.95,
+    "step_shares": {"prefill": 0.3, "decode": 0.5, "idle": 0.2},
+    "series": {
+        "start_s": (0.0, 62.5),
+        "bin_s": (62.5,),
+        "arrivals_per_s": (8.0, 7.0),
+        "running": (20.0, 30.0),
+        "waiting": (0.0, 2.5),
+        "kv_blocks": (2000.0, 4000.0),
+        "cache_hit_rate": (0.5, None),
+        "output_tokens_per_s": (2000.0, 2100.0),
+        "prefill_share": (0.3, 0.3),
+        "decode_share": (0.5, 0.5),
+        "power_w": (430.0, 450.0),
+        "clock": (0.9, None),
+    },
+    "distributions": {name: tuple(0.001 * at for at in range(101)) for name in ("ttft_s", "tpot_s", "e2e_s", "itl_s")},
+}
+"""What an answer has beyond `served` where series are asked for."""
+BY_RATE = tuple(
+    {"rate_per_s": rate, "ttft_s": times(0.01 * rate), "tpot_s": times(0.002 * rate), "output_tokens_per_s": 256 * rate,
+     "meets": rate < 9}
+    for rate in (2.0, 8.0, 10.0)
+)  # fmt: skip
+
+
 def served(**changes: Any) -> ServingReport:
     base: dict[str, Any] = {
         "title": "Llama-3.1-8B, bf16, 1 x H100, vLLM 0.24: 1,000 requests",

@@ -124,6 +124,7 @@ BANDED = {"ttft_s": {"p90": (0.08, 0.11), "mean": (0.05, 0.07)}, "output_tokens_
 SERVED: dict[str, Callable[[], Any]] = {
     "served": answers.served,
     "served with intervals": lambda: answers.served(bands=BANDED),
+    "served, with series": lambda: answers.served(**answers.SERIES),
     "overloaded": lambda: answers.served(overloaded=True, settled=False),
     "still filling": lambda: answers.served(settled=False),
     "a load without second tokens": lambda: answers.served(tpot_s=dict.fromkeys(("mean", "p50", "p90", "p99"), None)),
@@ -152,7 +153,11 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "ModulePrediction": {"a module": module},
     "Fit": {"fits": answers.fit, "does not fit": lambda: answers.fit(fits=False)},
     "ServingReport": SERVED,
-    "PlanReport": {"planned": answers.planned, "no other plan": lambda: answers.planned(runner_up={"why": "none"})},
+    "PlanReport": {
+        "planned": answers.planned,
+        "planned, with other rates": lambda: answers.planned(by_rate=answers.BY_RATE),
+        "no other plan": lambda: answers.planned(runner_up={"why": "none"}),
+    },
     "TrainingReport": {
         "trained": answers.trained,
         "a step alone": lambda: answers.trained(run={}),

@@ -131,7 +131,7 @@ def test_an_overloaded_engine_is_said_before_its_times() -> None:
 def test_a_load_of_single_tokens_has_no_tpot() -> None:
     none = dict.fromkeys(("mean", "p50", "p90", "p99"))
     line = next(line for line in render(answers.served(tpot_s=none)).splitlines() if "TPOT  " in line)
-    assert line.split() == ["TPOT", "-", "-", "-", "-"]
+    assert line.split() == ["TPOT", "-", "-", "-", "-", "-"]
 
 
 def test_a_plan() -> None:

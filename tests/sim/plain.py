@@ -123,6 +123,8 @@ class Req:
     taken_in_s: float = np.inf
     """When the front end is through with it."""
     times: list[float] = field(default_factory=list)
+    tokens_s: list[float] = field(default_factory=list)
+    """When each of its tokens left the engine, and once all is over, when the client had it."""
 
 
 @dataclass
@@ -275,6 +277,10 @@ class Plain:
             for i, left in enumerate(times):
                 earlier = [req.taken_in_s for req in self.all if req.tokenized_s < left]
                 times[i] += OUTPUT_WAIT * max([0.0, *(taken_in - left for taken_in in earlier)])
+        for req in self.all if self.limits.request_s else ():
+            for i, left in enumerate(req.tokens_s):
+                earlier = [other.taken_in_s for other in self.all if other.tokenized_s < left]
+                req.tokens_s[i] += OUTPUT_WAIT * max([0.0, *(taken_in - left for taken_in in earlier)])
         return self
 
     def has_requests(self) -> bool:
@@ -450,6 +456,7 @@ class Plain:
                 continue
             req.in_flight -= 1
             req.made += 1
+            req.tokens_s.append(self.left_s)
             if not req.waiting:
                 self.pool.name(req, req.computed - req.in_flight)
             if req.made == 1:

@@ -11,7 +11,7 @@ from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.simulate import simulate_replica
 from gnomon.planning.serving.simulate_pools import refuse_steps, simulate_pools
 from gnomon.sim.serving import Recorder
-from gnomon.spec import Model, Pool
+from gnomon.spec import Goal, Model, Pool
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.questions.serving import SimulateServingQuestion
 
@@ -47,6 +47,8 @@ def simulate_serving(
     settings: Mapping[str, Any] | None = None,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
+    slo: str | Sequence[Goal] | Mapping[str, str] | None = None,
+    series: bool = False,
     record: Recorder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
@@ -60,14 +62,15 @@ def simulate_serving(
     `router`.
     Pipeline and data parallelism, whose steps are not those of a single scheduler, are refused.
     `techniques` are named as in a plan: `int4-weights`. The chips' clock follows their power limit, or a lower one,
-    `power_limit_w`.
+    `power_limit_w`. With goals (`slo`, such as `ttft_p90=1s,tpot_p90=40ms`) the answer has its goodput, with `series`
+    also means over bins of time and distributions, which its page plots.
     """
     question = SimulateServingQuestion(
         model=model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         trace=trace, rate=rate, concurrency=concurrency, input=input, output=output, requests=requests, seed=seed,
         arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
         settings=settings, techniques=techniques, power_limit_w=power_limit_w, pools=pools, router=router,
-        kv_transfer=kv_transfer,
+        kv_transfer=kv_transfer, slo=slo, series=series,
     )  # fmt: skip
     return answer(question, record=record, progress=progress)
 

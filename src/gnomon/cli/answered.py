@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from gnomon.cli import flags
 from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, outputs, page
 from gnomon.spec.questions import Question
 
+AnyQuestion = TypeVar("AnyQuestion", bound=Question)
+PLOTTED = ("series", "by_rate")
+"""Flags of what only a page shows in full."""
 READ = ("model", "chips", "trace")
 """Kinds of flags that may name a file."""
 
@@ -24,6 +28,8 @@ def answered(question: type[Question], module: str, talk: str = "") -> Callable[
         from gnomon.cli.progress import Progress
 
         paths = outputs({FLAG: html}, sources(question))
+        if FLAG in paths:
+            question = plotted(question)
         answer = import_module(module).answer
         with Progress(talk) if talk else nullcontext() as tick:
             result = answer(question, progress=tick) if talk else answer(question)
@@ -31,6 +37,11 @@ def answered(question: type[Question], module: str, talk: str = "") -> Callable[
 
     command.__doc__ = question.__doc__
     return asks(question)(command)
+
+
+def plotted(question: AnyQuestion) -> AnyQuestion:
+    """The question with all that its page plots."""
+    return replace(question, **{name: True for name in PLOTTED if name in question.flags()})  # type: ignore[type-var]
 
 
 def sources(question: Question) -> dict[str, str]:

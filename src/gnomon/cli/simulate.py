@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, simulate_train
-from gnomon.cli.answered import sources
+from gnomon.cli.answered import plotted, sources
 from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 from gnomon.spec.questions.serving import SimulateServingQuestion
@@ -45,6 +45,7 @@ def serve(
     from gnomon.sim.serving import Recorder
 
     recorder = Recorder() if trace_out else None
+    question = plotted(question) if html else question
 
     with Progress("simulating") as tick:
         report = answer(question, record=recorder, progress=tick)
@@ -58,7 +59,7 @@ def _files(report: Any, recorder: Any, paths: dict[str, Path]) -> list[Callable[
 
     def requests() -> None:
         with written(paths["--requests-out"]) as file:
-            write_requests(report.run, file)
+            write_requests(report, file)
 
     def steps() -> None:
         with written(paths["--trace-out"]) as file:

@@ -11,13 +11,14 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load.deployments import POWER_LIMIT, bind, bind_each, found_model, limited, replica_of
 from gnomon.load.fleet import parse_fleet
-from gnomon.load.goals import goals_of
+from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
 from gnomon.load.pools import pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.pools import PoolsInput
+from gnomon.planning.serving.results import ResultOptions
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
@@ -42,6 +43,9 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
     """The replica or the pools, and the load, of `simulate serve`."""
     if question.pools:
         pools = pools_of(question)
+        for flag, given in (("--slo", question.slo), ("--series", question.series)):
+            if given:
+                raise InputError("is for one replica, not for pools", where=flag, hint="Leave it out.")
         load, asked = _simulated_load(question)
         return PoolsInput(
             pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
@@ -51,7 +55,12 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
     load, asked = _simulated_load(question)
     return SimulationInput(
-        replica=replica, load=load, trace=trace_of(load), asked=asked, concurrency=question.concurrency
+        replica=replica,
+        load=load,
+        trace=trace_of(load),
+        asked=asked,
+        concurrency=question.concurrency,
+        options=ResultOptions(goals=goals_of(question.slo), series=question.series),
     )
 
 
@@ -64,6 +73,9 @@ def _simulated_load(question: SimulateServingQuestion) -> tuple[ServingLoad, dic
     asked |= {name: getattr(question, name) for name in DESCRIBED if getattr(question, name) is not None}
     if question.think is not None:
         asked["think_s"] = question.think
+    goals = goals_of(question.slo)
+    if goals:
+        asked["slo"] = ",".join(f"{goal.name}={duration_text(goal.limit_s)}" for goal in goals)
     return load, asked
 
 
@@ -132,6 +144,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         requests=question.requests,
         pools=question.pools,
         kv_transfer=question.kv_transfer,
+        by_rate=question.by_rate,
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.text import Style, band, digits, folder_of, known, labelled, next_steps
+from gnomon.report.serve import seconds_word
+from gnomon.report.text import Style, band, digits, folder_of, headed, known, labelled, next_steps
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.workload import METRICS, ServingLoad
 from gnomon.units import format_count, format_duration, format_money
@@ -82,6 +83,7 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
     lines += [labelled("left out", f"{chip}: {why}") for chip, why in answer.left_out.items()]
     lines += [labelled("router", ROUTED[answer.router])] if best.plan.replicas > 1 else []
+    lines += _by_rate(answer, style)
     lines += ["", labelled("run it:", answer.command)] if answer.command else []
     several = answer.command and best.plan.replicas > 1
     lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
@@ -164,6 +166,27 @@ def headroom_lines(answer: PlanReport) -> list[str]:
     if drawn:  # planned for this very rate
         return [f"{what} {digits(most)} req/s {drawn}"]
     return [f"{what} {digits(most)} req/s" + (f" (now {digits(now)})" if now else "")]
+
+
+RATE_TIMES = ("p50", "p90", "p99")
+RATE_HEAD = ("req/s", "TTFT p50", "p90", "p99", "TPOT p50", "p90", "p99", "tokens/s", "meets the goals")
+
+
+def rate_rows(answer: PlanReport) -> list[tuple[str, ...]]:
+    """The best plan at each of the rates it was simulated at."""
+    return [
+        (
+            digits(point["rate_per_s"]),
+            *(seconds_word(times.get(name)) for times in (point["ttft_s"], point["tpot_s"]) for name in RATE_TIMES),
+            digits(point["output_tokens_per_s"]),
+            "yes" if point["meets"] else "no",
+        )
+        for point in answer.by_rate
+    ]
+
+
+def _by_rate(answer: PlanReport, style: Style) -> list[str]:
+    return ["", *headed([RATE_HEAD, *rate_rows(answer)], ">>>>>>>><", style)] if answer.by_rate else []
 
 
 def binding_lines(answer: PlanReport) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnomon.report.figures import Headline
@@ -11,8 +11,17 @@ from gnomon.report.text import Style, chip_count, digits, flag, fleet, headed, k
 from gnomon.spec.answers import ServingReport
 from gnomon.units import format_count, format_duration, format_money
 
-METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "queue_s": "waiting"}
-STATISTICS = ("mean", "p50", "p90", "p99")
+METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "end to end", "queue_s": "waiting"}
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+RARE = "p99.9"
+"""Shown where there are enough requests for it."""
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_COLUMNS = 50
+SERIES = {
+    "running": "sequences", "waiting": "waiting", "kv_blocks": "KV blocks", "cache_hit_rate": "prefix cache hits",
+    "output_tokens_per_s": "output tokens/s", "power_w": "power, W",
+}  # fmt: skip
+"""Series of a run that are shown, by their names in the answer."""
 LIFETIMES = 6
 """Lifetimes of a request that a run lasts for at least before it shows a steady state."""
 LONGER = 20
@@ -21,11 +30,11 @@ LEAST_REQUESTS = 100
 HEADROOM = 0.7
 """Share of its saturation that a replica of a proposed fleet is loaded to."""
 MOST_CHIPS = 4096
+"""A fleet of more is not proposed."""
 DESCRIBED = ("input", "output", "arrivals", "prefix", "turns", "adapters", "priorities")
 """Flags of a load beside its trace and its rate, which `plan serve` has too."""
 SHOWN_SLOWDOWN = 1.01
 """From here on a report says that the power limit lowers the clock."""
-"""A fleet of more is not proposed."""
 
 
 def render(answer: ServingReport, style: Style) -> str:
@@ -33,6 +42,8 @@ def render(answer: ServingReport, style: Style) -> str:
         [style.strong(answer.title), "", *_overload(answer, style), *_answer(answer, style)]
         + [*_filling(answer, style), ""]
         + [*_times(answer, style), ""]
+        + _spaced(_goals(answer, style))
+        + _spaced(_series(answer, style))
         + [*pool_lines(answer, style), *(f"  {line}" for line in why_lines(answer)), "", *_next(answer)]
     )
 
@@ -48,7 +59,10 @@ def overload_words(answer: ServingReport) -> tuple[str, str]:
         return "", ""
     most = digits(answer.saturation_rps)
     grows = "the queue, and every time below, grows with the length of the load"
-    return f"overloaded: the {'pools sustain' if answer.pools else 'replica sustains'} {most} requests/s, and more arrive", grows
+    return (
+        f"overloaded: the {'pools sustain' if answer.pools else 'replica sustains'} {most} requests/s, and more arrive",
+        grows,
+    )
 
 
 def _filling(answer: ServingReport, style: Style) -> list[str]:
@@ -117,14 +131,72 @@ def time_band(answer: ServingReport, metric: str, statistic: str) -> str:
 
 def times_of(answer: ServingReport) -> dict[str, Mapping[str, float | None]]:
     """What is measured of requests, by the name of its field."""
-    return {"ttft_s": answer.ttft_s, "tpot_s": answer.tpot_s, "e2e_s": answer.e2e_s, "queue_s": answer.queue_s}
+    found = {name: getattr(answer, name) for name in METRICS}
+    return {name: times for name, times in found.items() if times}  # an older answer has no ITL
+
+
+def statistics_of(answer: ServingReport) -> tuple[str, ...]:
+    """The statistics that are shown of it."""
+    return (*STATISTICS, RARE) if RARE in answer.ttft_s else STATISTICS
 
 
 def _times(answer: ServingReport, style: Style) -> list[str]:
-    rows: list[tuple[str, ...]] = [("", *STATISTICS)]
+    shown = statistics_of(answer)
+    rows: list[tuple[str, ...]] = [("", *shown)]
     for key, times in times_of(answer).items():
-        rows.append((METRICS[key], *(seconds_word(times.get(statistic)) for statistic in STATISTICS)))
-    return headed(rows, "<>>>>", style)
+        rows.append((METRICS[key], *(seconds_word(times.get(statistic)) for statistic in shown)))
+    return headed(rows, "<" + ">" * len(shown), style)
+
+
+def goal_rows(answer: ServingReport) -> list[tuple[str, str, str, str]]:
+    """Each goal: its name, its limit, the run's figure, and whether that meets it."""
+    return [
+        (
+            one["goal"].replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT").replace("e2e", "end to end"),
+            format_duration(one["limit_s"]),
+            seconds_word(one["value_s"]),
+            "met" if one["met"] else "missed",
+        )
+        for one in answer.goals
+    ]
+
+
+def goodput_words(answer: ServingReport) -> str:
+    """The requests that stay within all limits, where goals were given."""
+    rate, share = answer.goodput_rps, answer.goodput_share
+    if rate is None or share is None:
+        return ""
+    return f"goodput {digits(rate)} requests/s: {share:.1%} of the requests stay within all limits"
+
+
+def _goals(answer: ServingReport, style: Style) -> list[str]:
+    if not answer.goals:
+        return []
+    return [
+        *headed([("goal", "limit", "predicted", ""), *goal_rows(answer)], "<>><", style),
+        f"  {goodput_words(answer)}",
+    ]
+
+
+def _series(answer: ServingReport, style: Style) -> list[str]:
+    """Where asked for: each series as a line of small bars, from zero to its largest mean over a bin."""
+    rows = [("over time", "", "mean", "most")]
+    for name, title in SERIES.items():
+        values = [0.0 if value is None else value for value in answer.series.get(name, ())]
+        if any(values):
+            rows.append((title, _sparks(values), digits(sum(values) / len(values)), digits(max(values))))
+    return headed(rows, "<<>>", style) if len(rows) > 1 else []
+
+
+def _sparks(values: Sequence[float]) -> str:
+    each = max(math.ceil(len(values) / SPARK_COLUMNS), 1)
+    most = max(values)
+    means = [sum(some) / len(some) for some in (values[at : at + each] for at in range(0, len(values), each))]
+    return "".join(SPARKS[min(int(mean / most * len(SPARKS)), len(SPARKS) - 1)] for mean in means)
+
+
+def _spaced(lines: list[str]) -> list[str]:
+    return [*lines, ""] if lines else []
 
 
 def pool_rows(answer: ServingReport) -> list[tuple[str, ...]]:
@@ -164,6 +236,8 @@ def why_lines(answer: ServingReport) -> list[str]:
     if answer.pools:
         return _pooled_lines(answer)
     busy = f"busy {answer.busy_fraction:.0%} of the time over {format_count(answer.steps)} steps"
+    if answer.step_shares:
+        busy += f"; steps with prompts {answer.step_shares['prefill']:.0%} of the time"
     blocks, peak = answer.kv_blocks, answer.peak_kv_blocks
     share = f"{peak / blocks:.0%}" if blocks else "none"
     cache = f"at most {share} of the KV cache in use ({peak:,} of {blocks:,} blocks)"
@@ -195,7 +269,7 @@ def _next(answer: ServingReport) -> list[str]:
     load += [one for name in DESCRIBED for one in flag(f"--{name}", inputs.get(name))]
     if inputs.get("think_s"):
         load += ["--think", f"{inputs['think_s']:g}s"]
-    goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
+    goals = ("--slo", inputs.get("slo") or "ttft_p90=1s,tpot_p90=50ms")
     if answer.pools:
         on = ",".join(dict.fromkeys(one.partition(":")[0] + ":8" for one in inputs["on"].split("+")))
         kinds = ("--pools", "auto")

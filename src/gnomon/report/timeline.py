@@ -8,23 +8,46 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TextIO
 
-COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "finish_s")
+from gnomon.spec.answers import ServingReport
+
+OPTIONAL = ("prefix_group", "adapter", "priority", "session")
+"""Columns of requests that some loads have."""
+UNASSIGNED = ("prefix_group", "adapter")
+"""Those that a request may be without, which is -1."""
+
 _MICROSECONDS = 1e6
+ROWS = 1 << 16
+"""Lines of a CSV that are made at once, so that memory stays bounded."""
 
 
-def write_requests(run: Any, file: TextIO) -> None:
-    """CSV of a `ServingRun`, one line a request, in seconds on the clock of the arrivals."""
+def write_requests(answer: ServingReport, file: TextIO) -> None:
+    """CSV of a run, one line a request, in seconds on the clock of the arrivals; other columns where the load has
+    them, empty for a request without."""
+    columns = request_columns(answer)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    requests = run.requests
-    columns = (
-        requests.arrival_s.tolist(),
-        requests.input_tokens.tolist(),
-        requests.output_tokens.tolist(),
-        run.first_token_s.tolist(),
-        run.finish_s.tolist(),
-    )
-    writer.writerows(zip(*columns, strict=True))
+    writer.writerow(columns)
+    for first in range(0, answer.requests, ROWS):
+        lists = [column[first : first + ROWS].tolist() for column in columns.values()]
+        for name, cells in zip(columns, lists, strict=True):
+            if name in UNASSIGNED and min(cells) < 0:
+                cells[:] = ["" if cell < 0 else cell for cell in cells]
+        writer.writerows(zip(*lists, strict=True))
+
+
+def request_columns(answer: ServingReport) -> dict[str, Any]:
+    """What is known of each request, by column."""
+    run, requests = answer.run, answer.run.requests
+    columns = {
+        "arrival_s": requests.arrival_s,
+        "input_tokens": requests.input_tokens,
+        "output_tokens": requests.output_tokens,
+        "first_token_s": run.first_token_s,
+        "finish_s": run.finish_s,
+        "scheduled_s": run.scheduled_s,
+        "cached_tokens": run.cached_tokens,
+    }
+    beside = (requests.prefix_groups, requests.adapter, requests.priority, answer.sessions)
+    return columns | {name: found for name, found in zip(OPTIONAL, beside, strict=True) if found is not None}
 
 
 def write_steps(steps: Iterable[Any], file: TextIO, title: str) -> None:

@@ -141,7 +141,11 @@ def _confirmed_rate(
     job, found = ledger.job, None
     seed = _seed(hopeful, bounds, ledger)
     for place, family in enumerate([*seed, *hopeful]):
-        if place >= len(seed) and found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
+        if (
+            place >= len(seed)
+            and found is not None
+            and objective.bound(family, bounds[family], job) >= objective.key(found, job)
+        ):
             break  # sorted by bound: no later family can do better
         meter.at(place / (len(hopeful) + 1))
         plan = Candidate(family=family, replicas=family.most)

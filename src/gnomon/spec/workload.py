@@ -198,13 +198,24 @@ class Requests:
         """The first of them, with the turns of no session cut off: as many sessions as have so many requests."""
         if self.follows is None:
             return self.first(count)
-        root = np.arange(len(self))
-        while (behind := self.follows[root] >= 0).any():
-            root[behind] = self.follows[root[behind]]
+        root = self.sessions
+        assert root is not None
         begins = np.flatnonzero(self.follows < 0)
         turns = np.bincount(root, minlength=len(self))[begins]
         last = begins[min(int(np.searchsorted(np.cumsum(turns), count)), begins.size - 1)]
         return self.take(np.flatnonzero(root <= last))
+
+    @property
+    def sessions(self) -> Ints | None:
+        """Of each request: the first one of its session, where there are sessions."""
+        return None if self.follows is None else _roots(self.follows, np.arange(len(self)))
+
+    @property
+    def prefix_groups(self) -> Ints | None:
+        """Of each request: the beginning that it shares with others, by its node of the tree; -1 where it has none."""
+        if self.prefixes is None:
+            return None
+        return np.where(self.prefixes.node < 0, -1, _roots(self.prefixes.parent, np.maximum(self.prefixes.node, 0)))
 
     @property
     def unshared_tokens(self) -> Ints:
@@ -224,6 +235,14 @@ class Requests:
     def rate_per_s(self) -> float:
         span = float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) > 1 else 0.0
         return (len(self) - 1) / span if span > 0 else float("inf")
+
+
+def _roots(above: Ints, at: Ints) -> Ints:
+    """Where chains end that lead from some places up; -1 is above the last."""
+    found = at.copy()
+    while (behind := above[found] >= 0).any():
+        found[behind] = above[found[behind]]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

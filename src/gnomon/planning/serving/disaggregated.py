@@ -246,7 +246,7 @@ class PoolsEvaluator(ServingEvaluator):
         least = {goal.name: least_of_windows(soonest, share.arrival_s, goal.statistic, bounds.e2e_s) for goal in goals}
         if all(least[goal.name] <= CLEARLY * goal.limit_s for goal in goals):
             return None
-        times = {name: math.nan for name in STATISTICS}
+        times = dict.fromkeys(STATISTICS, math.nan)
         figures = ServingFigures(
             ttft_s=times | {goal.statistic: least[goal.name] for goal in goals}, tpot_s=times, e2e_s=times,
             output_tokens_per_s=rate_per_s * self._output_tokens, power_w=math.nan, requests=len(share), preemptions=0,
@@ -355,4 +355,3 @@ def pools_of(plan: Candidate) -> Iterator[tuple[str, Candidate]]:
     assert family.alone is not None
     yield "prefill", family.prefill
     yield "decode", Candidate(family=family.alone, replicas=plan.replicas)
-

@@ -198,7 +198,7 @@ def search_mixed(search: MixedSearch) -> MixedPlan:
         plan = search.judged(found)
         if plan is not None:
             return plan
-    held = sum(max((kind.most * search.known.get(kind, kind.bound) for kind in search.kinds if kind.chip == chip))
+    held = sum(max(kind.most * search.known.get(kind, kind.bound) for kind in search.kinds if kind.chip == chip)
                for chip in dict.fromkeys(kind.chip for kind in search.kinds))  # fmt: skip
     raise NoPlanError(
         f"no mixture of {task.chips} meets the goals at {format_rate(task.job.rate_per_s)}",

@@ -90,9 +90,7 @@ def _score(search: MixedSearch, found: MixedPlan) -> PlanScore:
     written = amounts | times | {
         "rate_per_s": found.rate_per_s, "requests": figures.requests, "max_rate_per_s": found.most_per_s,
     }  # fmt: skip
-    worst = {
-        goal.name: 1 - max(_share(pool, goal.name, goal.limit_s) for pool in found.pools) for goal in task.goals
-    }
+    worst = {goal.name: 1 - max(_share(pool, goal.name, goal.limit_s) for pool in found.pools) for goal in task.goals}
     return PlanScore(
         plan=_plan(search, found, written),
         feasible=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -234,7 +234,6 @@ def bound_pools(given: PoolsInput, stream: Requests) -> PooledSystem:
         hint = "Give --kv-dtype."
         raise InputError(f"pools keep the KV cache in {' and '.join(sorted(formats))}", where="--pool", hint=hint)
     return PooledSystem(pools, given.router, given.kv_transfer)
-
 
 
 def drawn_costs(system: PooledSystem, draws: int, longest: int) -> list[Costs]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.engines import Engine
+from gnomon.planning.serving.by_rate import latency_by_rate
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spreads, estimate
@@ -91,6 +92,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
         goals=job.goals,
+        by_rate=tuple(latency_by_rate(best, most, evaluator, job)) if question.by_rate else (),
         command=_command(replica.engine, chip, chosen.plan),
         left_to_you=_left(replica.engine, chosen.plan),
         resolved=Resolved.of(question.model, replica.deployment.pool),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,17 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
+from gnomon.planning.serving.results import ResultOptions, results
 from gnomon.planning.serving.unread import unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded
-from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
+from gnomon.sim.serving import Recorder, RunLog, ServingRun, saturation_rps, simulate
 from gnomon.sim.serving.closed import simulate_closed
-from gnomon.spec import NotModelled, Requests, ServingLoad
+from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.drawing import draw
-from gnomon.spec.workload import RequestTrace
+from gnomon.spec.workload import Ints, RequestTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class SimulationInput:
     """The load as it was asked for, for the answer's inputs."""
     concurrency: int | None = None
     """Clients of a closed loop, where it is one."""
+    options: ResultOptions = field(default_factory=ResultOptions)
 
 
 def simulate_replica(
@@ -48,11 +50,12 @@ def simulate_replica(
     stream = draw(load, given.trace, closed=closed)
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
     check_lengths(stream, load.trace, given.trace, replica, limits.max_context)
+    log = RunLog()
     if given.concurrency is None and stream.follows is None:
-        run = simulate(stream, cost, limits, record=record, progress=progress)
+        run = simulate(stream, cost, limits, record=record, progress=progress, log=log)
     else:
         _refuse_record(record, given.concurrency)
-        run = simulate_closed(stream, given.concurrency, cost, limits)
+        run = simulate_closed(stream, given.concurrency, cost, limits, log)
     unmodelled = (
         *engine.not_modelled(replica.settings, replica.pool.chip, set_aside(engine, deployment, replica.settings)),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
@@ -64,8 +67,14 @@ def simulate_replica(
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
     sustained = saturation_rps(stream, cost, limits)
-    answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, unmodelled=unmodelled)
-    return replace(answer, resolved=replica.resolved)
+    found = results(run, log, deployment, given.options)
+    answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, found=found)
+    return replace(answer, resolved=replica.resolved, not_modelled=unmodelled, sessions=_sessions(stream.sessions, run))
+
+
+def _sessions(of: Ints | None, run: ServingRun) -> Ints | None:
+    """In the order of the run."""
+    return of if of is None or run.order is None else of[run.order]
 
 
 def _refuse_record(record: Recorder | None, clients: int | None) -> None:
@@ -82,7 +91,7 @@ def _report(
     *,
     stream: Requests,
     sustained: float,
-    unmodelled: tuple[NotModelled, ...],
+    found: Mapping[str, Any],
 ) -> ServingReport:
     chip, ranks, grid = deployment.pool.chip, deployment.strategy.ranks, deployment.pool.grid
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
@@ -90,7 +99,6 @@ def _report(
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}",
-        not_modelled=unmodelled,
         saturation_rps=sustained,
         overloaded=clients is None
         and overloaded(
@@ -103,10 +111,6 @@ def _report(
         settled=settled_run(run),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
-        ttft_s=run.statistics("ttft"),
-        tpot_s=run.statistics("tpot"),
-        e2e_s=run.statistics("e2e"),
-        queue_s=run.statistics("queue"),
         output_tokens_per_s=run.output_tokens_per_s,
         total_tokens_per_s=(made + int(run.requests.input_tokens.sum())) / run.makespan_s,
         energy_j=joules,
@@ -125,6 +129,7 @@ def _report(
         inputs=inputs,
         bands=bands(engine, deployment, run, stream, sustained=sustained, clients=clients),
         run=run,
+        **found,
     )
 
 
@@ -135,9 +140,7 @@ def settled_run(run: ServingRun) -> bool | None:
     return is_settled(run.requests.arrival_s, run.finish_s)
 
 
-def check_lengths(
-    stream: Requests, file: str, trace: RequestTrace | None, replica: ReplicaSpec, longest: int
-) -> None:
+def check_lengths(stream: Requests, file: str, trace: RequestTrace | None, replica: ReplicaSpec, longest: int) -> None:
     """Refuse the first request, of a trace's `file` where it is one, that is longer than the context (`longest`)."""
     if stream.longest <= longest:
         return

@@ -41,6 +41,8 @@ class PlanTask:
     pools: str = AGGREGATED
     """Which plans there are; one of `POOL_KINDS`."""
     kv_transfer: str = WHOLE
+    by_rate: bool = False
+    """Whether the best plan is also simulated at other rates."""
 
     @cached_property
     def job(self) -> SearchJob:

@@ -49,6 +49,8 @@ STYLE = """\
 .gnomon pre { overflow-x: auto; font: 12px/1.45 ui-monospace, monospace; margin: .4em 0 }
 .gnomon pre { background: none; color: inherit }
 .gnomon svg { width: 100%; max-width: 840px; height: auto; display: block; font-family: system-ui, sans-serif }
+.gnomon .panels { display: grid; gap: 1.1em 1.6em }
+.gnomon .panels { grid-template-columns: repeat(auto-fit, minmax(min(25rem, 100%), 1fr)) }
 .gnomon summary { cursor: pointer; margin: .3em 0 } .gnomon ul { margin: .2em 0; padding-left: 1.4em }
 """
 ROOT = ":root { color-scheme: light dark }\nbody { margin: 2rem auto; max-width: 62rem; padding: 0 1rem }\n"

@@ -60,6 +60,17 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
+class Panels:
+    """Small plots beside one another, as many in a row as there is room for."""
+
+    title: str
+    svgs: Sequence[str]
+
+    def html(self) -> str:
+        return "\n".join(['<div class="panels">', *self.svgs, "</div>"])
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Lines that are copied or read as they are: a command, a file."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.html.blocks import Drawing, Listing, Page, PageBlock, inputs_table, notes, table
+from gnomon.report.html.blocks import Drawing, Listing, Page, PageBlock, Panels, inputs_table, notes, table
+from gnomon.report.html.lines import Line, Mark, PlotAxis, line_plot
 from gnomon.report.html.svg import Point, scatter
 from gnomon.report.plan import (
+    RATE_HEAD,
+    RATE_TIMES,
     ROUTED,
     PlanLine,
     alternative_lines,
@@ -18,6 +22,7 @@ from gnomon.report.plan import (
     headroom_lines,
     near_tie_lines,
     prices,
+    rate_rows,
     runner_up_lines,
     searched_words,
     shown_times,
@@ -26,8 +31,11 @@ from gnomon.report.plan import (
 from gnomon.report.text import digits, known
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.plan_dict import plan_to_dict
+from gnomon.spec.workload import ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
+TALLEST = 4.0
+"""Latency against rate is drawn up to so many times the largest goal."""
 TIMES = (("ttft", "p90"), ("tpot", "p90"), ("e2e", "p90"))
 
 
@@ -41,7 +49,8 @@ def page(answer: PlanReport) -> Page:
         good=True,
         figures=[*figures(answer), _throughput(best), _energy(best)],
         blocks=[
-            *_plot(answer),
+            *_by_rate(answer),
+            *_plots(answer),
             *_goals(answer),
             *_plans(answer, shown),
             *notes("Why it won", _reasons(answer, shown)),
@@ -66,21 +75,60 @@ def _energy(best: PlanScore) -> Headline:
     return Headline("energy", "-" if found is None else f"{digits(found)} Wh/Mtok", interval(drawn, digits))
 
 
-def _plot(answer: PlanReport) -> list[PageBlock]:
-    """Cost against latency of the plans of the Pareto set: the goal that binds, or the p90 of TPOT."""
-    metric, _, statistic = answer.binding.partition("_")
-    if (metric, statistic) not in shown_times(answer):
-        metric, statistic = "tpot", "p90"
+def _by_rate(answer: PlanReport) -> list[PageBlock]:
+    """Latency against rate of the best plan, with the rate that is asked for, the highest one, and the goals."""
+    if not answer.by_rate:
+        return []
+    most = answer.best.max_rate_per_s
+    head = "Latency against rate" + (f": meets the goals up to {digits(most)} req/s" if most else "")
+    return [Panels(head, rate_plots(answer)), *table("", RATE_HEAD, rate_rows(answer), ">>>>>>>><")]
+
+
+def rate_plots(answer: PlanReport) -> list[str]:
+    """TTFT and TPOT of the best plan against the rate."""
+    load, most = answer.best.plan.load, answer.best.max_rate_per_s
+    asked = load.rate_per_s if isinstance(load, ServingLoad) else None
+    where = [Mark(name=name, x=rate) for name, rate in (("now", asked), ("highest", most)) if rate]
+    return [_rate_plot(answer, metric, where) for metric in ("ttft", "tpot")]
+
+
+def _rate_plot(answer: PlanReport, metric: str, where: list[Mark]) -> str:
+    rates = [point["rate_per_s"] for point in answer.by_rate]
+    times = [point["ttft_s"] if metric == "ttft" else point["tpot_s"] for point in answer.by_rate]
+    lines = [Line(name=name, xs=rates, ys=[known(each.get(name)) for each in times], dots=True) for name in RATE_TIMES]
+    goals = [goal for goal in answer.goals if goal.metric == metric]
+    tallest = max((value for line in lines for value in line.ys if value is not None), default=1.0)
+    limit = TALLEST * max((goal.limit_s for goal in goals), default=math.inf)
+    marks = [Mark(name=f"goal {goal.statistic}", y=goal.limit_s) for goal in goals]
+    x = PlotAxis(name="requests per second", shown=digits)
+    y = PlotAxis(name="", shown=format_duration, last=limit if limit < tallest else None)
+    return line_plot(f"{metric.upper()} of the best plan", lines, x, y, [*where, *marks])
+
+
+def _plots(answer: PlanReport) -> list[PageBlock]:
+    """Cost against latency of the plans of the Pareto set: the goal that binds, and TPOT or TTFT beside it."""
+    binding = tuple(answer.binding.split("_"))
+    first = (binding[0], binding[1]) if len(binding) == 2 and binding in shown_times(answer) else ("tpot", "p90")
+    beside = ("ttft", "p90") if first[0] != "ttft" else ("tpot", "p90")
+    return [*_plot(answer, *first), *_plot(answer, *beside)]
+
+
+def _plot(answer: PlanReport, metric: str, statistic: str) -> list[PageBlock]:
     best, name = answer.best, f"{metric.upper()} {statistic}"
     points = []
     for score in [best, *(score for score in answer.pareto if score.label != best.label)]:
         plan = PlanLine.of(score)
         cost, seconds = plan.usd_per_mtok, known(plan.times[metric].get(statistic))
         if cost is not None and seconds is not None:
-            points.append(Point(plan.label, cost, seconds, score is best, score.feasible))
+            points.append(Point(plan.label, cost, seconds, score is best, score.feasible, _short(score)))
     title = f"Plans of the Pareto set: {name} by cost; orange is the best, hollow what misses a goal"
     axes = ("$/Mtok", format_money), (name, format_duration)
     return [Drawing(title, scatter(points, *axes))] if points else []
+
+
+def _short(score: PlanScore) -> str:
+    """A plan without its step budgets."""
+    return score.label.partition(", chunked")[0].replace("(", "")
 
 
 def _goals(answer: PlanReport) -> list[PageBlock]:

@@ -14,6 +14,8 @@ WIDTH = 840
 LABEL, VALUE = 290, 210
 """Room for the names on the left of bars, and for their values on the right."""
 ROW, BAR = 22, 12
+LETTER = 6.4
+"""Width of a letter of a label."""
 LONGEST = 44
 """Letters of a name that there is room for."""
 COLOURS = ("#4c7fd0", "#d9822b", "#3f9c6b", "#b3589a", "#8a8f3c", "#c0504d", "#5f9ea0", "#8d6cab")
@@ -40,6 +42,8 @@ class Point:
     chosen: bool = False
     meets: bool = True
     """Whether it meets what is asked of it."""
+    label: str = ""
+    """What stands beside it, where there is room."""
 
 
 def bars(rows: Sequence[Bar], what: str) -> str:
@@ -53,10 +57,10 @@ def bars(rows: Sequence[Bar], what: str) -> str:
         drawn.append(_label(row.name, middle))
         drawn.append(_rect(LABEL, top, x - LABEL, COLOURS[0], f"{row.name}: {row.shown}"))
         if row.low < row.high:
-            drawn.append(_line(low, middle, high, middle))
-            drawn += [_line(edge, middle - 4, edge, middle + 4) for edge in (low, high)]
-        drawn.append(_text(max(x, high) + 6, middle, row.shown))
-    return _svg(drawn, ROW * len(rows) + 4, what)
+            drawn.append(line(low, middle, high, middle))
+            drawn += [line(edge, middle - 4, edge, middle + 4) for edge in (low, high)]
+        drawn.append(text(max(x, high) + 6, middle, row.shown))
+    return drawing(drawn, ROW * len(rows) + 4, what)
 
 
 def stacked(rows: Sequence[tuple[str, Mapping[str, float], str]], capacity: float, total: float, what: str) -> str:
@@ -75,12 +79,12 @@ def stacked(rows: Sequence[tuple[str, Mapping[str, float], str]], capacity: floa
                 width = room * size / most
                 drawn.append(_rect(x, at * ROW + 5, width, colours[name], f"{label}: {name}"))
                 x += width
-        drawn.append(_text(max(x, LABEL + room * capacity / most) + 6, at * ROW + 11, shown))
+        drawn.append(text(max(x, LABEL + room * capacity / most) + 6, at * ROW + 11, shown))
     if capacity > 0:
         edge = LABEL + room * capacity / most
-        drawn.append(_line(edge, 0, edge, ROW * len(rows) + 2, dashed=True))
+        drawn.append(line(edge, 0, edge, ROW * len(rows) + 2, dashed=True))
     legend, height = _legend(colours, ROW * len(rows) + 6)
-    return _svg([*drawn, *legend], height, what)
+    return drawing([*drawn, *legend], height, what)
 
 
 def scatter(
@@ -94,19 +98,37 @@ def scatter(
     drawn = []
     for tick in x_ticks:
         place = left + width * tick / x_ticks[-1]
-        drawn += [_line(place, top, place, top + tall, faint=True), _text(place, top + tall + 14, x[1](tick), "middle")]
+        drawn += [line(place, top, place, top + tall, faint=True), text(place, top + tall + 14, x[1](tick), "middle")]
     for tick in y_ticks:
         place = top + tall * (1 - tick / y_ticks[-1])
-        drawn += [_line(left, place, left + width, place, faint=True), _text(left - 6, place, y[1](tick), "end")]
-    drawn.append(_text(left + width / 2, height - 8, x[0], "middle"))
-    drawn.append(_text(left + 6, top + 8, y[0]))
-    for point in sorted(points, key=lambda point: point.chosen):
-        spot = f'cx="{_n(left + width * point.x / x_ticks[-1])}" cy="{_n(top + tall * (1 - point.y / y_ticks[-1]))}"'
+        drawn += [line(left, place, left + width, place, faint=True), text(left - 6, place, y[1](tick), "end")]
+    drawn.append(text(left + width / 2, height - 8, x[0], "middle"))
+    drawn.append(text(left + 6, top + 8, y[0]))
+    spots = [(left + width * one.x / x_ticks[-1], top + tall * (1 - one.y / y_ticks[-1]), one) for one in points]
+    for across, down, point in sorted(spots, key=lambda spot: spot[2].chosen):
+        spot = f'cx="{tenth(across)}" cy="{tenth(down)}"'
         colour = COLOURS[1] if point.chosen else COLOURS[0]
         kind = f'r="{6 if point.chosen else 4}" stroke="{colour}" fill="{colour if point.meets else "none"}"'
         said = f"{point.name}: {x[1](point.x)}, {y[1](point.y)}"
         drawn.append(f"<circle {spot} {kind}><title>{escape(said)}</title></circle>")
-    return _svg(drawn, height, f"{y[0]} by {x[0]}")
+    drawn += _labels(spots)
+    return drawing(drawn, height, f"{y[0]} by {x[0]}")
+
+
+def _labels(spots: Sequence[tuple[float, float, Point]]) -> list[str]:
+    """What stands beside points: the chosen one's first, others where nothing else does."""
+    taken = [(x - 6, x + 6, y - 6, y + 6) for x, y, _ in spots]
+    drawn = []
+    for x, y, point in sorted(spots, key=lambda spot: (not spot[2].chosen, spot[1])):
+        wide = LETTER * len(_short(point.label))
+        for left, anchor, at in ((x + 9, "start", x + 9), (x - 9 - wide, "end", x - 9)):
+            box = (left, left + wide, y - 7, y + 7)
+            free = not any(box[0] < b and a < box[1] and box[2] < d and c < box[3] for a, b, c, d in taken)
+            if wide and left >= 0 and left + wide <= WIDTH and free:
+                taken.append(box)
+                drawn.append(text(at, y, point.label, anchor, size=11))
+                break
+    return drawn
 
 
 def ticks(most: float, about: int = 5) -> list[float]:
@@ -125,41 +147,54 @@ def _legend(colours: Mapping[str, str], top: int) -> tuple[list[str], int]:
         wide = 24 + 7 * len(_short(name))
         if x > LABEL and x + wide > WIDTH:
             x, y = float(LABEL), y + 18
-        drawn += [_rect(x, y, 10, colour, name, tall=10), _text(x + 14, y + 5, _short(name))]
+        drawn += [_rect(x, y, 10, colour, name, tall=10), text(x + 14, y + 5, _short(name))]
         x += wide
     return drawn, y + 18
 
 
-def _svg(drawn: Iterable[str], height: float, what: str) -> str:
-    inside = "\n".join(drawn)
-    return f'<svg viewBox="0 0 {WIDTH} {_n(height)}" role="img" aria-label="{escape(what)}">\n{inside}\n</svg>'
+def drawing(drawn: Iterable[str], height: float, what: str, width: float = WIDTH) -> str:
+    """One plot of what is drawn on it; `what` is read out in its place."""
+    inside, box = "\n".join(drawn), f"0 0 {tenth(width)} {tenth(height)}"
+    return f'<svg viewBox="{box}" role="img" aria-label="{escape(what)}">\n{inside}\n</svg>'
+
+
+def as_file(svg: str) -> str:
+    """A plot as a file of its own, in dark ink on light and in light ink on dark."""
+    ink = "svg { color: #1f2328; font-family: system-ui, sans-serif }"
+    dark = "@media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }"
+    head, _, rest = svg.partition(">")
+    named = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f"{named}>\n<style>{ink} {dark}</style>{rest}\n"
 
 
 def _rect(x: float, y: float, width: float, colour: str, said: str, tall: float = BAR) -> str:
-    size = f'x="{_n(x)}" y="{_n(y)}" width="{_n(max(width, 0.5))}" height="{_n(tall)}"'
+    size = f'x="{tenth(x)}" y="{tenth(y)}" width="{tenth(max(width, 0.5))}" height="{tenth(tall)}"'
     return f'<rect {size} fill="{colour}"><title>{escape(said)}</title></rect>'
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False, faint: bool = False) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False, faint: bool = False) -> str:
     look = ' stroke-dasharray="4 3"' if dashed else ' stroke-opacity="0.2"' if faint else ""
-    ends = f'x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"'
+    ends = f'x1="{tenth(x1)}" y1="{tenth(y1)}" x2="{tenth(x2)}" y2="{tenth(y2)}"'
     return f'<line {ends} stroke="currentColor"{look}></line>'
 
 
 def _label(name: str, y: float) -> str:
-    return _text(LABEL - 8, y, name, "end")
+    return text(LABEL - 8, y, name, "end")
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    place = f'x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" dominant-baseline="middle"'
-    full = f"<title>{escape(text)}</title>" if len(text) > LONGEST else ""
-    return f'<text {place} fill="currentColor" font-size="12">{full}{escape(_short(text))}</text>'
+def text(
+    x: float, y: float, words: str, anchor: str = "start", *, size: int = 12, bold: bool = False, faint: bool = False
+) -> str:
+    at = f'x="{tenth(x)}" y="{tenth(y)}" text-anchor="{anchor}" dominant-baseline="middle"'
+    full = f"<title>{escape(words)}</title>" if len(words) > LONGEST else ""
+    look = ' font-weight="600"' * bold + ' fill-opacity="0.75"' * faint
+    return f'<text {at} fill="currentColor" font-size="{size}"{look}>{full}{escape(_short(words))}</text>'
 
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _n(number: float) -> str:
+def tenth(number: float) -> str:
     """A place on the plot, to a tenth."""
     return f"{number:.1f}".removesuffix(".0")

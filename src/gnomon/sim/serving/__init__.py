@@ -10,6 +10,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Policy, Progress, Recorder, StepRecord
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.curve import Curves
+from gnomon.sim.serving.log import RunLog
 from gnomon.sim.serving.run import ServingRun, StepTotals
 from gnomon.sim.serving.saturation import saturation_rps
 from gnomon.sim.serving.station import Station
@@ -20,6 +21,7 @@ __all__ = [
     "Curves",
     "Policy",
     "Recorder",
+    "RunLog",
     "ServingRun",
     "StepRecord",
     "StepTotals",
@@ -36,15 +38,17 @@ def simulate(
     record: Recorder | None = None,
     progress: Progress | None = None,
     curves: Curves | None = None,
+    log: RunLog | None = None,
 ) -> ServingRun:
     """Serve the requests on one replica; the run has the times of each request as its client sees them.
 
     Raises InputError, before anything runs, for a request the replica could never serve. `record`
     collects every step (slower: without it, runs of equal steps are summed in closed form);
     `progress` is called periodically with the number of finished requests. `curves` caches decode
-    curves for further runs on the same cost.
+    curves for further runs on the same cost. `log` keeps a row for each span of steps that is made at once.
     """
     check(requests, limits)
     station = Station(requests, cost, limits, record, progress, curves)
+    station.watch(log)
     station.run()
     return station.result(requests)

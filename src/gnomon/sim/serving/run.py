@@ -59,6 +59,8 @@ class ServingRun:
     """Joules of one chip in all steps, beyond its constant draw; 0 where the step cost knows none."""
     clock_slowdown: float = 1.0
     """How much lower the clock was than the highest, on average over the busy time."""
+    order: Ints | None = None
+    """Where each request stands in the load, where the run has them in the order of arrivals that came of it."""
 
     @property
     def makespan_s(self) -> float:

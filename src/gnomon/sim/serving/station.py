@@ -26,6 +26,7 @@ from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_curve
 from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
+from gnomon.sim.serving.log import RunLog
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
@@ -50,8 +51,8 @@ class Station:
 
     __slots__ = (
         "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first",
-        "_fresh_first", "_fresh_last", "_front", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens",
-        "_policy", "_progress", "_queue", "_record", "_tokenized", "ended", "feeds_back",
+        "_fresh_first", "_fresh_last", "_front", "_in_flight", "_limits", "_log", "_now", "_peak_sequences",
+        "_peak_tokens", "_policy", "_progress", "_queue", "_record", "_tokenized", "ended", "feeds_back",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,7 @@ class Station:
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
         self._clock = ClockState(cost.governor, cost, self._curves) if cost.governor else None
+        self._log: RunLog | None = None
         self._busy_s = 0.0
         self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
@@ -92,6 +94,12 @@ class Station:
         """A list here gets each request once the time of its last token is sure; its reader may empty it."""
         self.feeds_back = False
         """Whether the end of a request may cause an arrival here: `run` then stops where an end is sure."""
+
+    def watch(self, log: RunLog | None) -> None:
+        """Keep what the steps do in a log, where there is one; before the first step."""
+        self._log = log
+        if log is not None:
+            log.watch(self._policy, self._front, self._clock, self._limits)
 
     def add(self, arrival_s: float, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
         """One more request, which arrives no earlier than the others; its index. See `Policy.add`."""
@@ -170,6 +178,8 @@ class Station:
         first_s, finish_s = (
             self._front.through(np.array(times), requests, visible_s) for times in (self._first, self._finish)
         )
+        if self._log is not None:
+            self._log.through = lambda left_s: self._front.through(left_s, requests, visible_s)
         return ServingRun(
             requests=requests,
             first_token_s=first_s,
@@ -221,6 +231,8 @@ class Station:
             self._note(start, end, Decision(decodes, context, [], [], [], decodes))
         policy.advance(steps)
         self._front.leave(end, decodes)
+        if self._log is not None:
+            self._log.decoded(start, end, steps, seconds - before_s)
         ended: dict[int, int] = {}
         if self._fresh_last:
             self._settle()
@@ -289,6 +301,8 @@ class Station:
         if self._fresh_last:
             self._settle()
         left = self._front.leave(end, outputs)
+        if self._log is not None:
+            self._log.stepped(start, end, decision, (firsts, ended, outputs))
         for request in firsts:
             self._first[request] = left
         self._fresh_first = firsts
@@ -300,6 +314,8 @@ class Station:
     def _delay(self, until: float) -> None:
         """The host was still launching when the step in flight ended: its tokens leave only now."""
         left = self._front.delay(until)
+        if self._log is not None:
+            self._log.delayed(left)
         for request in self._fresh_first:
             self._first[request] = left
         for request in self._fresh_last:
@@ -357,6 +373,8 @@ class Station:
         """Nothing could be scheduled: the loop waits for the step in flight, then a moment."""
         if self._record is not None and decision.preempted:
             self._note(self._now, self._now, decision)
+        if self._log is not None:
+            self._log.preempted(decision.preempted)
         if self._fresh_last:
             self._settle()
         self._policy.release()

@@ -20,6 +20,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.curve import Curves
+from gnomon.sim.serving.log import RunLog
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router
 from gnomon.sim.serving.run import ServingRun
 from gnomon.sim.serving.station import Station
@@ -42,6 +43,8 @@ class ReplicaModel:
     """Sums of the cost's decode curves; replicas on the same cost may share them."""
     weight: float = 1.0
     """How much faster it is than others, for routers that go by weights."""
+    log: RunLog | None = None
+    """Where its steps are kept, for one replica alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ class _Replica:
         none = np.zeros(0, np.int64)
         nothing = Requests(np.zeros(0), none, none, prefixes=tree)
         self.station = Station(nothing, model.cost, model.limits, None, None, model.curves)
+        self.station.watch(model.log)
         self.station.ended, self.station.feeds_back = [], feeds_back
         self.load = ReplicaLoad(model.weight)
         self.sent: list[int] = []
@@ -251,7 +255,7 @@ class _System:
                 if not replica.sent:
                     continue
                 at = np.array(replica.sent)
-                run = replica.station.result(self._share(at, stage, replica.arrivals_s))
+                run = replace(replica.station.result(self._share(at, stage, replica.arrivals_s)), order=at)
                 if stage == 0 or self._stages[stage].makes_first:
                     first_s[at] = run.first_token_s
                 if stage == 0:

@@ -31,6 +31,26 @@ class PlanFigures(TypedDict, total=False):
     power_w: Estimate
 
 
+class GoalResult(TypedDict):
+    """A goal beside what the run gave."""
+
+    goal: str
+    limit_s: float
+    value_s: float | None
+    met: bool
+
+
+class RatePoint(TypedDict):
+    """A plan at one rate."""
+
+    rate_per_s: float
+    ttft_s: Times
+    tpot_s: Times
+    output_tokens_per_s: float
+    meets: bool
+    """Whether it meets the goals there."""
+
+
 class OtherPlan(TypedDict, total=False):
     """A plan beside the best: why it is not, or what it buys."""
 
@@ -69,7 +89,7 @@ class ServingReport(Result):
     """A simulated load. `run` holds the arrays of every request."""
 
     SCHEMA = "simulate.serve"
-    HIDDEN = frozenset({"run"})
+    HIDDEN = frozenset({"run", "sessions"})
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
     requests: Degree
@@ -85,6 +105,14 @@ class ServingReport(Result):
     tpot_s: Times
     e2e_s: Times
     queue_s: Times
+    itl_s: Times = field(default_factory=dict)
+    """Gaps between consecutive output tokens, over all tokens of all requests: the ITL of `vllm bench serve`. Its mean
+    is that of TPOT, weighted by tokens."""
+    goals: tuple[GoalResult, ...] = ()
+    """Those that were given, and whether the run meets them."""
+    goodput_rps: float | None = None
+    """Requests per second that stay within the limits of all goals, where there are goals; and their share."""
+    goodput_share: float | None = None
     output_tokens_per_s: float
     total_tokens_per_s: float
     energy_j: float
@@ -100,6 +128,8 @@ class ServingReport(Result):
     preemptions: int
     steps: int
     busy_fraction: float
+    step_shares: Mapping[str, float] = field(default_factory=dict)
+    """Of the time: `prefill` (steps with prompts, which may have decodes too), `decode` (steps without) and `idle`."""
     kv_blocks: int
     peak_kv_blocks: int
     cache_hit_rate: float = 0.0
@@ -110,7 +140,14 @@ class ServingReport(Result):
     """Of times and throughput by statistic, the ends of their intervals."""
     pools: tuple[Annotated[Mapping[str, Any], PoolUse], ...] = ()
     """Where there are pools of replicas: each of them. Counts above are sums, or those of the busiest replica."""
+    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Where asked for, means over bins of time: `start_s` has when each begins on the clock of the arrivals, `bin_s`
+    how long all of them are; null where there is nothing to take a mean of."""
+    distributions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Beside series, the same times at 0%, 1% … 100%: `ttft_s`, `tpot_s`, `e2e_s` of requests, `itl_s` of tokens."""
     run: Any = None
+    sessions: Any = None
+    """Of each request of the run its session, where there are sessions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +208,8 @@ class PlanReport(Result):
     """By cost: plans of other shapes that cost hardly more, and what that buys."""
     rejected: Mapping[str, int]
     goals: tuple[Goal, ...]
+    by_rate: tuple[RatePoint, ...] = ()
+    """Where asked for: the best plan at rates up to and a little beyond the highest one that meets the goals."""
     command: str
     """What starts one replica; empty where the engine does not run on the chip."""
     left_to_you: tuple[str, ...] = ()

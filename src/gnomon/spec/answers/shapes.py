@@ -74,6 +74,7 @@ class Inputs(TypedDict, total=False):
     pools: tuple[Mapping[str, Any], ...]
     router: str | None
     kv_transfer: str | None
+    slo: str | None
     seq: Degree
     global_batch: Degree
     micro_batch: Degree

@@ -47,6 +47,9 @@ TURNS_HELP = "Turns of a session, each with --input new tokens; prompts contain 
 THINK_HELP = "From an answer to the next turn of its session, such as 30s."
 ADAPTERS_HELP = "LoRA adapters that requests ask for, such as 32 or 32,zipf=1."
 PRIORITIES_HELP = "Shares of requests by priority, lower ones first: 0=0.9,1=0.1."
+GOODPUT_HELP = f"{SLO_HELP} Says whether they are met, and the goodput: requests within all limits."
+SERIES_HELP = "Also give series over time (batch, queue, KV cache, tokens, power) and distributions."
+BY_RATE_HELP = "Also give latency against rate of the best plan."
 CONCURRENCY_HELP = "Clients that each send their next request when they have the last answer; instead of --rate."
 ROUTER_HELP = (
     "How requests reach replicas: random (as in a Kubernetes Service), round-robin, least-requests, least-kv, "
@@ -120,6 +123,8 @@ class SimulateServingQuestion(DrawnLoadQuestion, ServedQuestion):
     kv_transfer: str = flag("--kv-transfer", "kv_transfer", "HOW", KV_TRANSFER_HELP, default="whole")
     concurrency: int | None = flag("--concurrency", "size", "N", CONCURRENCY_HELP, default=None)
     power_limit_w: float | None = power_limit()
+    slo: Goals | None = flag("--slo", "goals", "GOALS", GOODPUT_HELP, default="")
+    series: bool = flag("--series", "switch", "", SERIES_HELP, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,3 +150,4 @@ class PlanServingQuestion(DrawnLoadQuestion):
     settings: Mapping[str, Any] | None = settings()
     techniques: Sequence[str] = techniques()
     power_limit_w: float | None = power_limit()
+    by_rate: bool = flag("--by-rate", "switch", "", BY_RATE_HELP, default=False)
