@@ -125,9 +125,7 @@ def test_columns_of_requests() -> None:
     for row in rows:
         sessions.setdefault(row["session"], []).append(row)
     assert {len(turns) for turns in sessions.values()} == {3}
-    for (
-        turns
-    ) in sessions.values():  # a session keeps what it has, and its turns follow one another
+    for turns in sessions.values():  # a session keeps what it has, and its turns follow one another
         assert len({(turn["prefix_group"], turn["adapter"], turn["priority"]) for turn in turns}) == 1
         for before, after in itertools.pairwise(turns):
             assert float(before["finish_s"]) <= float(after["arrival_s"])
