@@ -31,12 +31,14 @@ RANGES = {
     "ingress_us": (0.0, 1e5),
     "egress_us": (0.0, 1e5),
     "egress_sequence_us": (0.0, 2e3),
+    "tokenize_us": (0.0, 100.0),
     "spread": (0.0, 3.0),
 }
-"""What each figure may be: microseconds, by layer, sequence, prompt, request or output token where the name says so."""
+"""What each figure may be: microseconds, by layer, sequence, prompt, request, output token or token of a
+prompt's text (`tokenize_us`, as measured of the tokenizers that serving engines share) where the name says so."""
 SERVE, BENCH = "trtllm-serve", "trtllm-bench"
 SERVED_BY = (SERVE, BENCH)
-FRONT = ("ingress", "egress", "request", "output", "egress_sequence")
+FRONT = ("ingress", "egress", "request", "output", "egress_sequence", "tokenize")
 BY_INTERVAL = ("output", "egress_sequence")
 """Work on tokens that leave, which is done once for as many as a client gets at once."""
 
