@@ -59,6 +59,12 @@ class ServingLimits:
     """Whether a sequence whose drafts are all rejected had none: a step with such a one costs more."""
     draft_slots: int = 0
     """Tokens that a sequence has room for beyond those that it runs, where a model writes the drafts."""
+    host_blocks: int = 0
+    """Blocks that the host keeps of those that were computed, where there is a second tier."""
+    host_block_s: float = 0.0
+    """Until one of them is copied back."""
+    host_copy_s: float = 0.0
+    """Of each copy of some of them, beside its blocks."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None

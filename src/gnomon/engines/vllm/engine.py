@@ -10,7 +10,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
-from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, platforms
+from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.formats import check_formats
@@ -117,6 +117,7 @@ class Vllm:
         check_formats(deployment)
         _check_blocks(deployment)
         lora.check(deployment)
+        offload.check(deployment)
 
     def check_memory(self, deployment: Deployment) -> None:
         degrees.check(deployment)
@@ -124,6 +125,7 @@ class Vllm:
         check_cuts(deployment.model, deployment.strategy)
         _check_blocks(deployment)
         lora.check(deployment)
+        offload.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)
@@ -131,6 +133,7 @@ class Vllm:
     def limits(self, deployment: Deployment) -> ServingLimits:
         from gnomon.sim.serving.caches.counted import CountedBlocks  # one step simulates nothing
         from gnomon.sim.serving.caches.hashed import HashedBlocks
+        from gnomon.sim.serving.caches.tiered import TieredBlocks
 
         use, settings = memory(deployment), deployment.settings
         longest = int(settings["max_model_len"])
@@ -143,6 +146,9 @@ class Vllm:
                 f"{format_bytes(use.usable_bytes)} usable)",
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
+        cache: Callable[..., Any] = HashedBlocks if settings["enable_prefix_caching"] else CountedBlocks
+        if settings["kv_offloading_size"]:
+            cache = TieredBlocks
         return ServingLimits(
             by_priority=settings["scheduling_policy"] == "priority",
             policy=self._policy(settings),
@@ -154,16 +160,20 @@ class Vllm:
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],
             lookahead=1 if settings["async_scheduling"] else 0,
-            cache=HashedBlocks if settings["enable_prefix_caching"] else CountedBlocks,
+            cache=cache,
+            **offload.limits(deployment, use),
             **overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
     def _policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+        from gnomon.sim.serving.policies.offloading import OffloadingPolicy
         from gnomon.sim.serving.policies.ordered import OrderedPolicy
         from gnomon.sim.serving.policies.speculative import SpeculativePolicy
 
         if settings["speculative_method"] != drafts.NONE:
             return SpeculativePolicy
+        if settings["kv_offloading_size"]:
+            return OffloadingPolicy
         return OrderedPolicy if settings["scheduling_policy"] == "priority" or settings["enable_lora"] else None
 
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:

@@ -140,6 +140,11 @@ OPTIONS = (
         idle="it decides which adapters are read again, which only a simulated load with more of them has",
     ),
     Option(
+        "kv_offloading_size", float, "GiB of the host's memory that keep KV blocks beside the GPU's",
+        default=0.0, low=0, high=2**20,
+        idle="no prompts share a beginning here that has left the GPU's cache",
+    ),
+    Option(
         "speculative_method", str, "what writes drafts that decodes verify",
         default="none", choices=METHODS, written="--speculative-config.method",
         idle="drafts are verified in decode steps of a simulated load",
@@ -186,6 +191,12 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         settings["max_model_len"] = model.max_context
     if settings["enable_prefix_caching"] is None:
         settings["enable_prefix_caching"] = caches_prefixes(model)
+    if settings["kv_offloading_size"] and not settings["enable_prefix_caching"]:
+        raise InputError(
+            "blocks in the host's memory are found by prefix caching, which is off",
+            where="setting kv_offloading_size",
+            hint="Set enable_prefix_caching=true, or leave it out.",
+        )
     if settings["block_size"] is None:
         settings["block_size"] = block_tokens(model, pool.chip)
     if not settings["enable_lora"]:

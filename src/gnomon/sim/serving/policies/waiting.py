@@ -1,4 +1,4 @@
-"""Requests that wait for a place, in the order in which a scheduler looks at them: by arrival or by priority.
+"""Requests that wait for a place, in the order in which a scheduler takes them: by arrival or by priority.
 
 A request whose adapter finds no slot in a step is passed over, and keeps its place before those behind it.
 """
