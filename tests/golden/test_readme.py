@@ -9,7 +9,17 @@ MOST_LINES = 150
 """Of README.md; what is longer belongs in docs/."""
 STEPS = {
     "README.md": ("plan serve", "predict", "plan train", "accuracy"),
-    "docs/serving.md": ("predict", "fit", "simulate serve", "plan serve", "explain", "export", "verify"),
+    "docs/serving.md": (
+        "predict",
+        "fit",
+        "simulate serve",
+        "plan serve",
+        "explain",
+        "export",
+        "verify",
+        "import",
+        "tune",
+    ),
     "docs/training.md": ("predict", "simulate train", "plan train", "explain", "export", "verify", "try"),
     "docs/techniques.md": ("predict", "fit"),
     "docs/papers-guide.md": ("papers search", "papers show", "papers run", "try", "techniques", "lab"),

@@ -24,6 +24,8 @@ from gnomon.store import resolve_plan, save
 
 PLAN = Path(__file__).parents[2] / "examples" / "plan.yaml"
 GIB = 1024**3
+SERVE = "vllm serve llama-3.2-1b --max-model-len 4k"
+TUNED: dict[str, Any] = {"rate": 2, "input": 100, "output": 16, "requests": 400}
 
 
 def answering() -> set[str]:
@@ -166,6 +168,14 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "TrainingPlanReport": {"searched": answers.trained_plan, "alone": lambda: answers.trained_plan(runner_up={})},
     "Verified": {"served": answers.verified, "trained": answers.verified_training},
     "SweepReport": {"few": swept, "many": lambda: swept(40), "one": lambda: swept(1)},
+    "ImportedPlan": {
+        "a command": lambda: gnomon.import_plan(f"{SERVE} --port 80 --swap-space 4 --enable-lora", on="H100:2"),
+        "a script": lambda: gnomon.import_plan(f"N=64; {SERVE} --max-num-seqs $N", on="H100"),
+    },
+    "TunedPlan": {
+        "goals met": lambda: gnomon.tune(SERVE, on="H100", slo="ttft_p90=1s", **TUNED),
+        "goals missed": lambda: gnomon.tune(SERVE, on="L4", slo="ttft_p90=10us", **TUNED),
+    },
     "SideBySide": {
         "plans": lambda: gnomon.compare(PLAN, halved()),
         "answers": lambda: gnomon.compare(answers.prediction(), answers.prediction(time_s=answers.estimate(0.004))),

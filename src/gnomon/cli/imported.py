@@ -21,7 +21,10 @@ def import_plan(
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.yaml", help="Write the plan to this file.")] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """What runs now, as a plan, and what of it a plan has no place for. Nothing of it is run."""
+    """A running deployment's command or files as a plan.
+
+    Nothing of it is run; every option acts, is listed with the reason why it does not, or is refused.
+    """
     from gnomon.api.imported import answer
     from gnomon.cli.files import keep_apart, output_files
     from gnomon.cli.output import emit

@@ -22,7 +22,7 @@ DTYPE_HELP = "Number format of the weights, where their checkpoint cannot be ope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportQuestion(Question):
-    """What runs now, as a plan, and what of it a plan has no place for."""
+    """A running deployment's command or files as a plan."""
 
     source: str | Path = argument("plain", "COMMAND_OR_FILE", SOURCE_HELP)
     on: str | Pool | None = flag("--on", "chips", "CHIP[:N]", ON_HELP, default=None)

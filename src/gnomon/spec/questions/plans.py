@@ -85,9 +85,10 @@ class CompareQuestion(SharedLoadQuestion):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneQuestion(SharedLoadQuestion):
-    """What to change in a deployment: single changes that help most, and the best plan on the same chips.
+    """What to change in a deployment, each change simulated.
 
-    Each is simulated under the load and the goals, which are the plan's own where none are given.
+    One knob, degree or format at a time, then the best plan on the same chips, under the load and the goals, which are
+    the plan's own where none are given.
     """
 
     plan: str | Path | Plan = argument("plain", "PLAN_OR_COMMAND", TUNED_HELP)
