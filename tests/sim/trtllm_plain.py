@@ -6,7 +6,6 @@ The overlap scheduler is that loop: a step is scheduled before the outputs of th
 
 from __future__ import annotations
 
-import numpy as np
 from tests.sim.plain import Block, Plain, Req, Step
 
 from gnomon.cost.step import StepCost
@@ -203,8 +202,3 @@ class TrtllmPlain(Plain):
                 self.unreported = True
                 self.pool.give_back(req)
                 self.running.remove(req)
-
-
-def blocks_of(requests: Requests, limits: ServingLimits) -> np.ndarray:
-    """Blocks that each request needs to completion."""
-    return -(-(requests.input_tokens + requests.output_tokens) // limits.block_tokens)
