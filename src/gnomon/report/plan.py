@@ -9,7 +9,8 @@ from typing import Any
 
 from gnomon.report.figures import Headline, interval
 from gnomon.report.serve import seconds_word
-from gnomon.report.text import Style, band, digits, folder_of, headed, known, labelled, next_steps
+from gnomon.report.text import Style, band, digits, flag, folder_of, headed, known, labelled, next_steps, words
+from gnomon.spec import Plan
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.workload import METRICS, ServingLoad
 from gnomon.units import format_count, format_duration, format_money
@@ -82,7 +83,8 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("near tie", text) for text in near_tie_lines(answer)]
     lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
     lines += [labelled("left out", f"{chip}: {why}") for chip, why in answer.left_out.items()]
-    lines += [labelled("router", ROUTED[answer.router])] if best.plan.replicas > 1 else []
+    several_pools = bool(best.plan.pools) or best.plan.replicas > 1
+    lines += [labelled("router", ROUTED[answer.router])] if several_pools else []
     lines += _by_rate(answer, style)
     lines += ["", labelled("run it:", answer.command)] if answer.command else []
     several = answer.command and best.plan.replicas > 1
@@ -90,7 +92,27 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     folder = folder_of("deploy", answer.to_dict())
     exports = (f"gnomon export last --to {best.plan.engine.name} --out {folder}", "gnomon export last --to kubernetes")
-    return "\n".join([*lines, *next_steps(*(exports if answer.command else ()), "gnomon explain last")])
+    again = simulated_words(best.plan)
+    return "\n".join([*lines, *next_steps(*(exports if answer.command else again), "gnomon explain last")])
+
+
+def simulated_words(plan: Plan) -> list[str]:
+    """The command that simulates a plan of several pools, where its load can be written in it."""
+    load = plan.load
+    if not plan.pools or not isinstance(load, ServingLoad):
+        return []
+    said: list[Any] = ["gnomon", "simulate", "serve", plan.model]
+    for pool in plan.pools:
+        own = {"tp": pool.strategy.tp, "ep": pool.strategy.ep if pool.strategy.ep > 1 else None, "dtype": pool.dtype}
+        own |= {"weight": f"{pool.weight:.3g}" if pool.weight != 1 else None, **pool.engine.settings}
+        written = [f"{name}={value}" for name, value in own.items() if value is not None]
+        said += ["--pool", ",".join([f"{pool.role}={pool.chip}:{pool.chips}", *written])]
+    said += [*flag("--router", plan.router, "random"), *flag("--kv-transfer", plan.kv_transfer, "whole")]
+    rate = f"{load.rate_per_s:.3g}" if load.rate_per_s else None
+    said += [*flag("--trace", load.trace or None), *flag("--rate", rate)]
+    said += [*flag("--input", getattr(load.input_tokens, "text", load.input_tokens))]
+    said += [*flag("--output", getattr(load.output_tokens, "text", load.output_tokens))]
+    return [words(*said)]
 
 
 def searched_words(answer: PlanReport) -> str:

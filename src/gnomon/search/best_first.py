@@ -78,14 +78,14 @@ def search(
 def best_rate(
     families: Iterable[PlanFamily], evaluator: Evaluator, job: SearchJob
 ) -> tuple[Score | None, set[PlanFamily]]:
-    """The plan that holds the highest rate within the goals, of families that fit, with all replicas they have; and the
-    families that were run for it."""
+    """The plan that holds the highest rate within the goals, of families that fit, with all replicas they have, to what
+    rates on the full load are known by; and the families that were run for it."""
     aim, space = OBJECTIVES["throughput"], list(families)
     bounds = {family: evaluator.bounds(family) for family in space}
     hopeful = [family for family in space if missed_by_bound(bounds[family], job.goals) is None]
     hopeful.sort(key=lambda family: aim.bound(family, bounds[family], job))
     ledger = Ledger(evaluator, job)
-    best = _confirmed_rate(hopeful, bounds, aim, ledger, _Meter(None, 0))
+    best = _confirmed_rate(hopeful, bounds, aim, ledger, _Meter(None, 0), FULL_TOLERANCE)
     return best, {plan.family for plan in ledger.ran}
 
 
@@ -134,10 +134,16 @@ def _confirmed(
 
 
 def _confirmed_rate(
-    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, meter: _Meter
+    hopeful: list[PlanFamily],
+    bounds: dict[PlanFamily, Bounds],
+    objective: Objective,
+    ledger: Ledger,
+    meter: _Meter,
+    tolerance: float = TOLERANCE,
 ) -> Score | None:
     """The plan with the highest rate on the full load, in one pass from the highest bound on: a family has to hold more
-    than the best rate known, on its sample and on the full load, before its own highest rate is looked for."""
+    than the best rate known, by a `tolerance`, on its sample and on the full load, before its own highest rate is
+    looked for."""
     job, found = ledger.job, None
     seed = _seed(hopeful, bounds, ledger)
     for place, family in enumerate([*seed, *hopeful]):
@@ -150,7 +156,7 @@ def _confirmed_rate(
         meter.at(place / (len(hopeful) + 1))
         plan = Candidate(family=family, replicas=family.most)
         if found is not None:
-            more = found.rate_per_s * (1 + TOLERANCE)
+            more = found.rate_per_s * (1 + tolerance)
             if more > plan.most_per_s(bounds[family]) or not ledger.run(plan, more).meets(job.goals):
                 continue
             full = ledger.run_in_full(plan, more)

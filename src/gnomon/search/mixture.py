@@ -4,18 +4,21 @@ evaluations.
 Of every chip one kind of replica may be used, any number of times. What a kind carries is known to be at most its
 bound until it is evaluated. The cheapest mixture by what is known is looked for; where it uses a kind that has only a
 bound, that one is evaluated, and the search goes on. When all that it uses is evaluated, no other mixture is cheaper:
-bounds only flatter the others.
+bounds only flatter the others. Once some mixture is known, a kind is first asked whether it carries as much as it needs
+to make a cheaper one, which takes less than to find out how much it carries; if not, that is its bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from gnomon.spec.workload import Floats
 
+HALVINGS = 12
 ENOUGH = 1 - 1e-9
 """Share of the load that has to be carried: sums in another order round differently."""
 
@@ -36,19 +39,55 @@ Mixture = tuple[tuple[Kind, int], ...]
 """Kinds with their numbers of replicas."""
 
 
+class Evaluations(Protocol):
+    """What kinds of replicas carry."""
+
+    def carries(self, kind: Kind) -> float:
+        """How much."""
+
+    def holds(self, kind: Kind, amount: float) -> bool:
+        """Whether it carries so much."""
+
+
 def cheapest(
-    kinds: Sequence[Kind], load: float, carries: Callable[[Kind], float], known: dict[Kind, float] | None = None
+    kinds: Sequence[Kind], load: float, evaluations: Evaluations, known: dict[Kind, float] | None = None
 ) -> Mixture | None:
     """The cheapest mixture that carries a load; of equally cheap ones the one that carries most. None where all chips
-    together do not. `carries` evaluates a kind; `known` has what was evaluated before, and gets the rest."""
+    together do not. `known` has what was evaluated before, and gets the rest."""
     known = {} if known is None else known
+    bounds = {kind: kind.bound for kind in kinds}
     while True:
-        found = best_by({kind: known.get(kind, kind.bound) for kind in kinds}, load)
+        found, sure = best_by({kind: known.get(kind, bounds[kind]) for kind in kinds}, load), best_by(known, load)
         unknown = [kind for kind, _ in found or () if kind not in known]
         if found is None or not unknown:
             return found
+        if sure is not None and price(found) >= price(sure) * ENOUGH:
+            return sure
         most = max(unknown, key=lambda kind: dict(found)[kind] * kind.usd_h)
-        known[most] = min(most.bound, carries(most))
+        needed = _needed(most, bounds, known, load) if sure is not None else 0.0
+        if 0 < needed < bounds[most] and not evaluations.holds(most, needed):
+            bounds[most] = needed
+        else:
+            known[most] = min(most.bound, evaluations.carries(most))
+
+
+def _needed(kind: Kind, bounds: Mapping[Kind, float], known: Mapping[Kind, float], load: float) -> float:
+    """The least that a kind has to carry for a mixture that is cheaper than the cheapest that is known, if the others
+    carry what their bounds allow."""
+    limit = price(best_by(known, load) or ())
+    others = {other: known.get(other, bound) for other, bound in bounds.items() if other != kind}
+    low, high = 0.0, bounds[kind]
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        found = best_by({**others, kind: middle}, load)
+        beats = found is not None and price(found) < limit and any(one == kind for one, _ in found)
+        low, high = (low, middle) if beats else (middle, high)
+    return low
+
+
+def price(mixture: Mixture) -> float:
+    """Dollars per hour."""
+    return sum(count * kind.usd_h for kind, count in mixture)
 
 
 def best_by(carried: Mapping[Kind, float], load: float) -> Mixture | None:

@@ -30,6 +30,7 @@ from gnomon.units import format_rate
 
 ROUTED = (ROUTERS[0], "weighted")
 """Routers that a mixture is planned for: by weights."""
+OBJECTIVES = ("cost", "throughput")
 TRIES = 8
 """How often a mixture is made again without what the full load did not hold."""
 LEAST_RATE = 1e-12
@@ -47,9 +48,7 @@ class ThinnedEvaluator:
         return self.evaluator.fits(family)
 
     def bounds(self, family: PlanFamily) -> Bounds:
-        bounds = self.evaluator.bounds(family)
-        most = min(bounds.rate_per_s, self.load_per_s or math.inf)
-        return replace(bounds, rate_per_s=most)
+        return self.evaluator.bounds(family)
 
     def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
         if not self.load_per_s:
@@ -127,7 +126,10 @@ class MixedSearch:
                 name=place,
                 usd_h=families[0].usd_h,
                 most=families[0].most,
-                bound=max(self.thinned.bounds(family).rate_per_s for family in families),
+                bound=min(
+                    self.task.job.rate_per_s or math.inf,
+                    max(self.thinned.bounds(family).rate_per_s for family in families),
+                ),
             )
             for place, families in self.groups.items()
         ]
@@ -144,9 +146,22 @@ class MixedSearch:
         self.chosen[kind] = own
         return best.rate_per_s
 
+    def holds(self, kind: Kind, amount: float) -> bool:
+        """Whether one replica of a kind holds a rate within the goals, in some settings."""
+        for family in self.groups[kind.name]:  # type: ignore[index]
+            if self.thinned.bounds(family).rate_per_s < amount:
+                continue
+            self.tried.add(family)
+            plan = Candidate(family=family, replicas=1)
+            if not self.thinned.evaluate(plan, amount, Level.SEARCH).meets(self.task.goals):
+                continue
+            if self.thinned.evaluate(plan, amount, Level.FULL).surely_meets(self.task.goals):
+                return True
+        return False
+
     def mixture(self) -> Mixture | None:
         if self.task.objective.name != "throughput":
-            return cheapest(self.kinds, self.task.job.rate_per_s, self.carries, self.known)
+            return cheapest(self.kinds, self.task.job.rate_per_s, self, self.known)
         best: dict[str, tuple[float, Kind, int]] = {}
         for kind in sorted(self.kinds, key=lambda kind: -kind.most * kind.bound):
             if kind.chip in best and kind.most * kind.bound <= best[kind.chip][0]:
@@ -182,10 +197,15 @@ class MixedSearch:
         return _count(self.fitting)
 
 
+def may_be_mixed(task: PlanTask) -> bool:
+    """Whether mixtures are planned for the task's objective and router."""
+    return task.objective.name in OBJECTIVES and task.arrivals.router in ROUTED
+
+
 def search_mixed(search: MixedSearch) -> MixedPlan:
     """The cheapest mixture, or the one with the highest rate on all chips; raises where none carries the load."""
     task = search.task
-    if task.objective.name not in ("cost", "throughput"):
+    if task.objective.name not in OBJECTIVES:
         hint = "Use cost or throughput, or --pools aggregated."
         raise InputError("mixtures are planned by cost or throughput", where="--objective", hint=hint)
     if task.arrivals.router not in ROUTED:

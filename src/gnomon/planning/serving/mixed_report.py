@@ -19,8 +19,6 @@ from gnomon.spec import NotModelled, Plan
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.workload import METRICS, Floats
 
-JUDGED = "goals are met on every kind of chip by itself, so that none waits longer than they allow"
-
 
 def plan_mixed(search: MixedSearch) -> PlanReport:
     """The best mixture, and the best plan of one kind of chip beside it."""
@@ -74,7 +72,6 @@ def _not_modelled(search: MixedSearch, found: MixedPlan) -> Iterable[NotModelled
     if task.requests is not None:
         why = f"{found.figures.requests:,} were simulated on one replica of each kind"
         yield NotModelled(option=f"--requests {task.requests}", why=why)
-    yield NotModelled(option="mixture", why=JUDGED)
 
 
 def _score(search: MixedSearch, found: MixedPlan) -> PlanScore:

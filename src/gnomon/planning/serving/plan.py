@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from gnomon.errors import InputError, named_as
+from gnomon.errors import InputError, NoPlanError, named_as
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.disaggregated import PoolsEvaluator, disaggregated_space
 from gnomon.planning.serving.evaluator import MOST_REQUESTS
 from gnomon.planning.serving.infeasible import no_plan
-from gnomon.planning.serving.mixed import MixedSearch
+from gnomon.planning.serving.mixed import MixedSearch, may_be_mixed
 from gnomon.planning.serving.mixed_report import plan_mixed
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import report
@@ -20,8 +21,9 @@ from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
 from gnomon.spec import Goal, Model, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport
-from gnomon.spec.plan import AGGREGATED, DISAGGREGATED, MIXED
+from gnomon.spec.plan import AGGREGATED, AUTO, DISAGGREGATED, MIXED
 from gnomon.techniques import WHERE, DeploymentDraft, served
+from gnomon.units import format_rate
 
 SEARCH_REQUESTS = 2_000
 TRACE_REQUESTS = 4_000
@@ -42,17 +44,66 @@ def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     setup = task.setup
     tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
     plain = plan_space(setup, task.fleet, tried)
-    replicas, counts = Replicas(setup, plain, task.arrivals.longest), _counts(task.arrivals.load, task.requests)
-    evaluator = PoolsEvaluator(replicas, task.arrivals, task.goals, counts, how=task.kv_transfer)
+    replicas = Replicas(setup, plain, task.arrivals.longest)
     if task.pools == MIXED:
-        answer = plan_mixed(MixedSearch(task, plain, evaluator))
-        return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in plain}))
-    space = _space(task, plain)
-    found = search(space, evaluator, task.objective, task.job, progress=progress)
+        answer = _mixed(task, plain, replicas)
+    elif task.pools == AUTO and len(task.fleet.pools) > 1 and may_be_mixed(task):
+        answer = _better(task, plain, replicas, progress)
+    else:
+        answer = _alike(task, plain, replicas, progress)
+    return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in plain}))
+
+
+def _alike(task: PlanTask, plain: list[PlanFamily], replicas: Replicas, progress: Progress | None) -> PlanReport:
+    """The best plan whose replicas of one role are equal."""
+    counts = _counts(task.arrivals.load, task.requests)
+    evaluator = PoolsEvaluator(replicas, task.arrivals, task.goals, counts, how=task.kv_transfer)
+    found = search(_space(task, plain), evaluator, task.objective, task.job, progress=progress)
     if found.best is None:
         raise no_plan(task, found, evaluator)
-    answer = report(task, found, evaluator)
-    return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in plain}))
+    return report(task, found, evaluator)
+
+
+def _mixed(task: PlanTask, plain: list[PlanFamily], replicas: Replicas) -> PlanReport:
+    """The best mixture of chips; what each kind holds is found on twice a sample, the mixture is judged on the full
+    load."""
+    counts = _counts(task.arrivals.load, task.requests)
+    counts[Level.FULL] = min(counts[Level.FULL], 2 * counts[Level.SEARCH])
+    return plan_mixed(MixedSearch(task, plain, PoolsEvaluator(replicas, task.arrivals, task.goals, counts)))
+
+
+def _better(task: PlanTask, plain: list[PlanFamily], replicas: Replicas, progress: Progress | None) -> PlanReport:
+    """Equal replicas or a mixture: what is cheaper, or holds the higher rate."""
+    try:
+        alike = _alike(task, plain, replicas, progress)
+    except NoPlanError as error:
+        try:
+            return _mixed(task, plain, replicas)
+        except NoPlanError:
+            raise error from None
+    try:
+        mixed = _mixed(task, plain, replicas)
+    except NoPlanError:
+        return alike
+    rated = task.objective.name == "throughput"
+    one, other = ((-(each.best.max_rate_per_s or 0.0) if rated else each.best.usd_h) for each in (mixed, alike))
+    best, beside = (mixed, alike) if one < other else (alike, mixed)
+    return replace(
+        best,
+        plans_considered=alike.plans_considered + mixed.plans_considered,
+        plans_fit=alike.plans_fit + mixed.plans_fit,
+        plans_simulated=alike.plans_simulated + mixed.plans_simulated,
+        alternative=_beside(best, beside, rated) if len(mixed.best.plan.pools) > 1 else best.alternative,
+    )
+
+
+def _beside(best: PlanReport, other: PlanReport, rated: bool) -> dict[str, Any]:
+    """The best plan of the kind that the chosen one is not of."""
+    score = other.best
+    why = f"{score.usd_h / best.best.usd_h - 1:.0%} more expensive"
+    if rated:
+        why = f"sustains {format_rate(score.max_rate_per_s or 0)}, the best {format_rate(best.best.max_rate_per_s or 0)}"
+    return {"label": score.label, "usd_h": score.usd_h, "ttft_s": score.ttft_s, "tpot_s": score.tpot_s, "why": why}
 
 
 def _space(task: PlanTask, plain: list[PlanFamily]) -> list[PlanFamily]:

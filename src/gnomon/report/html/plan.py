@@ -41,7 +41,7 @@ TIMES = (("ttft", "p90"), ("tpot", "p90"), ("e2e", "p90"))
 
 def page(answer: PlanReport) -> Page:
     best, shown = answer.best, shown_times(answer)
-    several = best.plan.replicas > 1
+    several = bool(best.plan.pools) or best.plan.replicas > 1
     return Page(
         title=answer.title,
         subtitle=searched_words(answer),

@@ -1,0 +1,71 @@
+"""The cheapest mixture of replicas is that of trying all of them, however few kinds are evaluated."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.search.mixture import Kind, Mixture, cheapest, price
+
+
+class Carried:
+    """What each kind carries, and which were asked for it."""
+
+    def __init__(self, amounts: dict[Kind, float]) -> None:
+        self.amounts, self.evaluated = amounts, set[Kind]()
+
+    def carries(self, kind: Kind) -> float:
+        self.evaluated.add(kind)
+        return self.amounts[kind]
+
+    def holds(self, kind: Kind, amount: float) -> bool:
+        return self.amounts[kind] >= amount
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> dict[Kind, float]:
+    found = {}
+    for chip in "ABC"[: draw(st.integers(1, 3))]:
+        for number in range(draw(st.integers(1, 3))):
+            carries = draw(st.floats(0.1, 5.0))
+            bound = carries * draw(st.floats(1.0, 3.0))
+            usd_h = draw(st.integers(1, 40)) / 8
+            found[Kind(chip, (chip, number), usd_h, draw(st.integers(1, 4)), bound)] = carries
+    return found
+
+
+def of_all(amounts: dict[Kind, float], load: float) -> float | None:
+    """The least price of any mixture that carries the load."""
+    chips = dict.fromkeys(kind.chip for kind in amounts)
+    own = [
+        [(None, 0), *((kind, n) for kind in amounts if kind.chip == chip for n in range(1, kind.most + 1))]
+        for chip in chips
+    ]
+    prices = []
+    for each in itertools.product(*own):
+        used: Mixture = tuple((kind, count) for kind, count in each if kind is not None)
+        if sum(amounts[kind] * count for kind, count in used) >= load * (1 - 1e-9):
+            prices.append(price(used))
+    return min(prices, default=None)
+
+
+@given(amounts=spaces(), load=st.floats(0.1, 30.0))
+def test_cheapest_is_that_of_all(amounts: dict[Kind, float], load: float) -> None:
+    asked = Carried(amounts)
+    found = cheapest(list(amounts), load, asked)
+    least = of_all(amounts, load)
+    assert (found is None) == (least is None)
+    if found is not None:
+        assert price(found) == pytest.approx(least)
+        assert sum(amounts[kind] * count for kind, count in found) >= load * (1 - 1e-6)
+        assert {kind for kind, _ in found} <= asked.evaluated
+
+
+def test_kinds_that_cannot_help_are_not_evaluated() -> None:
+    cheap, dear = Kind("A", "cheap", 1.0, 8, 2.0), Kind("B", "dear", 9.0, 8, 3.0)
+    asked = Carried({cheap: 1.9, dear: 3.0})
+    assert cheapest([cheap, dear], 4.0, asked) == ((cheap, 3),)
+    assert asked.evaluated == {cheap}
