@@ -23,7 +23,7 @@ from gnomon.load import model, parse_pool
 from gnomon.load.deployments import deploy
 from gnomon.sim.serving import ServingRun, simulate
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Floats, Prefixes, Requests
+from gnomon.spec.workload import Prefixes, Requests
 
 STAGES = ("queued_us", "scheduled_us", "made_us", "first_us")
 APART_S = 30.0
@@ -141,7 +141,7 @@ def _requests(load: Mapping[str, Any]) -> tuple[Requests, dict[str, float]]:
     tpot = columns["finish_us"][later] / (made[later] - 1) / 1e6
     inputs = columns["input_tokens"].astype(np.int64)
     adapter = columns["adapter"].astype(np.int64) - 1 if "adapter" in columns else None
-    arrivals: Floats = np.asarray(columns["arrival_us"] / 1e6, np.float64)
+    arrivals: Any = columns["arrival_us"] / 1e6
     requests = Requests(arrivals, inputs, made, prefixes=_prefixes(columns), adapter=adapter)
     found = np.maximum(columns["cached_tokens"], 0).sum() / inputs.sum()
     figures = {"ttft_s": float(np.median(ttft)), "tpot_s": float(np.median(tpot)) if later.any() else float("nan")}
