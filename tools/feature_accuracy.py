@@ -141,7 +141,8 @@ def _requests(load: Mapping[str, Any]) -> tuple[Requests, dict[str, float]]:
     tpot = columns["finish_us"][later] / (made[later] - 1) / 1e6
     inputs = columns["input_tokens"].astype(np.int64)
     adapter = columns["adapter"].astype(np.int64) - 1 if "adapter" in columns else None
-    requests = Requests(columns["arrival_us"] / 1e6, inputs, made, prefixes=_prefixes(columns), adapter=adapter)
+    arrivals: Any = columns["arrival_us"] / 1e6
+    requests = Requests(arrivals, inputs, made, prefixes=_prefixes(columns), adapter=adapter)
     found = np.maximum(columns["cached_tokens"], 0).sum() / inputs.sum()
     figures = {"ttft_s": float(np.median(ttft)), "tpot_s": float(np.median(tpot)) if later.any() else float("nan")}
     return requests, figures | {"hit_rate": float(found)}

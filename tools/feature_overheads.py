@@ -84,15 +84,16 @@ def device_rows(base: Data, others: list[Data]) -> Iterator[tuple[int, int, floa
 
 def fitted(cost: AdapterCost, rows: list[tuple[int, int, float]]) -> AdapterCost:
     """The device's figures, each row with the same weight by its logarithm."""
-    none = replace(cost, **dict.fromkeys(DEVICE, 0.0))
+    zeros: dict[str, Any] = dict.fromkeys(DEVICE, 0.0)
+    none = replace(cost, **zeros)
     fixed = np.array([none.work(tokens, adapters)[0] for tokens, adapters, _ in rows])
     seconds = np.array([row[2] for row in rows])
-    parts = [
-        [replace(none, **{name: 1.0}).work(tokens, adapters)[0] for name in DEVICE] for tokens, adapters, _ in rows
-    ]
+    ones: list[dict[str, Any]] = [zeros | {name: 1.0} for name in DEVICE]
+    parts = [[replace(none, **one).work(tokens, adapters)[0] for one in ones] for tokens, adapters, _ in rows]
     slopes = np.array(parts) - fixed[:, None]
     found = np.linalg.lstsq(slopes / seconds[:, None], (seconds - fixed) / seconds, rcond=None)[0]
-    return replace(cost, **{name: float(max(value, 0.0)) for name, value in zip(DEVICE, found, strict=True)})
+    fit: dict[str, Any] = {name: float(max(value, 0.0)) for name, value in zip(DEVICE, found, strict=True)}
+    return replace(cost, **fit)
 
 
 def host_figures(base: Data, few: Data, many: Data, groups: int, size: float) -> dict[str, float]:

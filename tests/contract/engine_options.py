@@ -32,6 +32,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "front_end",
         "gpu_memory_utilization",
         "kv_cache_memory_bytes",
+        "kv_offloading_size",
         "kv_transfer_config",
         "long_prefill_token_threshold",
         "max_cpu_loras",

@@ -51,6 +51,16 @@ COMMANDS = f"""
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=64
   --set front_end=in_process
+  --set scheduling_policy=priority
+  --set enable_lora=true
+  --set max_loras=4
+  --set max_lora_rank=64
+  --set max_cpu_loras=8
+  --set kv_offloading_size=8
+  --set speculative_method=ngram_gpu
+  --set num_speculative_tokens=3
+  --set draft_acceptance=0.5
+  --set draft_parameters=1000000000
   --json
   --html out.html
 predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
@@ -158,6 +168,16 @@ fit llama-3.2-1b --on H100:2
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=64
   --set front_end=in_process
+  --set scheduling_policy=priority
+  --set enable_lora=true
+  --set max_loras=4
+  --set max_lora_rank=64
+  --set max_cpu_loras=8
+  --set kv_offloading_size=8
+  --set speculative_method=ngram_gpu
+  --set num_speculative_tokens=3
+  --set draft_acceptance=0.5
+  --set draft_parameters=1000000000
   --json
   --html out.html
 fit bert-base --on H100
@@ -211,8 +231,28 @@ fit bert-base --on H100 --engine torch
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=2
   --set front_end=in_process
+  --set scheduling_policy=priority
+  --set enable_lora=true
+  --set max_loras=4
+  --set max_lora_rank=64
+  --set max_cpu_loras=8
+  --set kv_offloading_size=8
+  --set speculative_method=ngram_gpu
+  --set num_speculative_tokens=3
+  --set draft_acceptance=0.5
+  --set draft_parameters=1000000000
   --json
   --html out.html
+simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --requests 40 --set speculative_method=mtp
+  --set num_speculative_tokens=3
+  --set draft_acceptance=0.2
+  --set enable_lora=true
+  --set scheduling_policy=priority
+  --set kv_offloading_size=8
+simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --requests 40 --adapters 8 --set enable_lora=true
+  --set max_loras=4
+  --set max_lora_rank=64
+  --set max_cpu_loras=8
 simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 40
   --concurrency 2
   --arrivals constant
@@ -304,6 +344,16 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=8
   --set front_end=in_process
+  --set scheduling_policy=priority
+  --set enable_lora=true
+  --set max_loras=4
+  --set max_lora_rank=64
+  --set max_cpu_loras=8
+  --set kv_offloading_size=8
+  --set speculative_method=ngram_gpu
+  --set num_speculative_tokens=3
+  --set draft_acceptance=0.5
+  --set draft_parameters=1000000000
   --router least-requests
   --json
   --html out.html

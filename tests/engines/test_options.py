@@ -49,6 +49,7 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "max_loras": 1,
         "max_lora_rank": 16,
         "max_cpu_loras": 1,
+        "kv_offloading_size": 0.0,
         "speculative_method": "none",
         "num_speculative_tokens": 0,
         "draft_acceptance": "",

@@ -70,7 +70,10 @@ class TestSimulated:
 
         found = simulated(SPLIT, rate=1.0, requests=100)
         plan = plan_in("simulate.serve", found.to_dict(), "answer")
-        assert plan is not None and [(pool.role, pool.replicas) for pool in plan.pools] == [("prefill", 2), ("decode", 1)]
+        assert plan is not None and [(pool.role, pool.replicas) for pool in plan.pools] == [
+            ("prefill", 2),
+            ("decode", 1),
+        ]
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -270,4 +273,3 @@ def test_windows_give_the_least_of_a_statistic() -> None:
         part = steady_part(arrival, arrival + life)
         own = float(np.quantile(values[part], 0.9))
         assert least_of_windows(values, arrival, "p90", 5.0) <= own * 1.02
-

@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from tests.sim.costs import Adapted, Cliffs, Dyadic, Metered, Smooth, Unmetered
 from tests.sim.plain import Plain
 from tests.sim.plain_drafts import PlainDrafts
+from tests.sim.plain_tiers import PlainTiers
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.caches.tiered import TieredBlocks
+from gnomon.sim.serving.policies.offloading import OffloadingPolicy
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
 from gnomon.sim.serving.policies.speculative import SpeculativePolicy, accepted
 from gnomon.spec.serving import ServingLimits
@@ -31,7 +34,7 @@ METERED = (Metered(Cliffs(), LIMITED), Metered(Smooth(), LIMITED, host_s=0.0075)
 
 
 def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun:
-    plain = (PlainDrafts if limits.drafts else Plain)(load, cost, limits).run()
+    plain = (PlainDrafts if limits.drafts else PlainTiers if limits.host_blocks else Plain)(load, cost, limits).run()
     recorder = Recorder()
     jumped = simulate(load, cost, limits)
     for run in (jumped, simulate(load, cost, limits, record=recorder)):
@@ -138,6 +141,27 @@ def ordered_cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ordered_cases())
 def test_order_and_adapters_equal_walking(case: Case) -> None:
+    compare(*case)
+
+
+@st.composite
+def tiered_cases(draw: st.DrawFn) -> Case:
+    """The same with a second tier that holds a few blocks, or many."""
+    load, cost, limits = draw(sharing_cases())
+    limits = replace(
+        limits,
+        policy=OffloadingPolicy,
+        cache=TieredBlocks,
+        host_blocks=draw(st.sampled_from([1, 5, 30, 1000])),
+        host_block_s=draw(st.sampled_from([0.0, 1e-3, GRID_S])),
+        host_copy_s=draw(st.sampled_from([1e-4, 0.05])),
+    )
+    return load, cost, limits
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(tiered_cases())
+def test_a_second_tier_equals_walking(case: Case) -> None:
     compare(*case)
 
 

@@ -75,6 +75,7 @@ class TableStepCost:
         model, host = self.model, self.model.host
         if model.drafting is not None:
             self.each = 1 + model.drafting.drafts
+            self.max_tokens += self.max_sequences * model.drafting.drafts
         self._times = OpTimes(model.graph, model.machine, max_context=self.max_context, max_tokens=self.max_tokens)
         above = np.arange(host.largest + 1, self.max_tokens + ALIGNED)
         sizes = above[(above <= EACH) | (above % ALIGNED <= 1)]

@@ -167,7 +167,7 @@ def _most_decoded_per_s(times: KnownSteps, limits: ServingLimits) -> float:
 
 
 def _floor(times: KnownSteps, limits: ServingLimits, metric: str, statistic: str) -> float:
-    demand, budget = times.demand, limits.max_step_tokens
+    demand, budget, most = times.demand, limits.max_step_tokens, 1 + limits.drafts
     fixed = limits.ingress_s + limits.egress_s
     prompts = demand.least(demand.inputs, statistic)
     first = fixed + float(np.mean([times.prompt_s(int(tokens), budget) for tokens in prompts]))
@@ -176,9 +176,10 @@ def _floor(times: KnownSteps, limits: ServingLimits, metric: str, statistic: str
     if metric == "tpot":
         decoded = demand.decoded_inputs
         known = demand.least(decoded, statistic) if decoded.size else ()
-        return float(np.mean([times.decode_s(1, float(tokens)) for tokens in known])) if len(known) else 0.0
+        # A step makes no more tokens of a sequence than all drafts and one.
+        return float(np.mean([times.decode_s(1, float(tokens)) for tokens in known])) / most if len(known) else 0.0
     shortest = int(demand.inputs[0])
-    token = times.decode_s(1, float(shortest))
+    token = times.decode_s(1, float(shortest)) / most
     outputs = demand.least(demand.outputs, statistic)
     whole = fixed + times.prompt_s(shortest, budget) + (float(outputs.mean()) - 1) * token
     return max(first, whole)
@@ -196,7 +197,7 @@ def most_requests_per_s(times: KnownSteps, limits: ServingLimits) -> float:
     sizes = [(d, c) for d in _decode_sizes(limits, demand) for c in _token_sizes(d, limits, demand) if d + c]
     kinds = [(d, c, times.step_s(d, c)) for d, c in sizes]
     d, c, t = (np.array(column, float) for column in zip(*kinds, strict=True))
-    seconds = _least_seconds(d, c, t, demand.mean_decodes, demand.mean_input)
+    seconds = _least_seconds(d, c, t, demand.mean_decodes / (1 + limits.drafts), demand.mean_input)
     return SLACK / seconds
 
 

@@ -67,7 +67,13 @@ def _bad(text: str, drafts: int) -> InputError:
 def fill(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Settings of drafts, and whether steps are then scheduled ahead."""
     if settings["speculative_method"] == NONE:
-        settings |= {"num_speculative_tokens": 0, "draft_acceptance": "", "draft_parameters": 0.0}
+        for name in ("num_speculative_tokens", "draft_acceptance", "draft_parameters"):
+            if settings[name]:
+                raise InputError(
+                    "there are no drafts without speculative_method",
+                    where=f"setting {name}",
+                    hint=f"Set speculative_method to one of {', '.join(METHODS[1:])}, or leave it out.",
+                )
         return
     settings["num_speculative_tokens"] = settings["num_speculative_tokens"] or 1
     settings["draft_acceptance"] = settings["draft_acceptance"] or str(USUAL_SHARE)
@@ -84,6 +90,12 @@ def _check(settings: Mapping[str, Any]) -> None:
             "vLLM schedules n-gram drafts of the host synchronously",
             where="setting async_scheduling",
             hint="Leave it out, or use speculative_method=ngram_gpu.",
+        )
+    if method != "draft_model" and settings["draft_parameters"]:
+        raise InputError(
+            f"{method} has no draft model of its own",
+            where="setting draft_parameters",
+            hint="Set speculative_method=draft_model, or leave it out.",
         )
     if method == "draft_model" and not settings["draft_parameters"]:
         raise InputError(

@@ -199,8 +199,6 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         )
     if settings["block_size"] is None:
         settings["block_size"] = block_tokens(model, pool.chip)
-    if not settings["enable_lora"]:
-        settings |= {name: BY_NAME[name].default for name in ("max_loras", "max_lora_rank", "max_cpu_loras")}
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
     fill_drafts(settings, named)
@@ -312,6 +310,14 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
 
 def _check_adapters(settings: Mapping[str, Any]) -> None:
     """As vLLM's `LoRAConfig` has it."""
+    if not settings["enable_lora"]:
+        for name, usual in (("max_loras", 1), ("max_lora_rank", 16), ("max_cpu_loras", 1)):
+            if settings[name] != usual:
+                raise InputError(
+                    "there are no adapters without enable_lora",
+                    where=f"setting {name}",
+                    hint="Set enable_lora=true, or leave it out.",
+                )
     if settings["max_lora_rank"] not in LORA_RANKS:
         raise InputError(
             f"vLLM takes no rank of {settings['max_lora_rank']}",

@@ -14,10 +14,11 @@ from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.pools import UNSENT
+from gnomon.planning.serving.replicas import Replica
 from gnomon.planning.serving.task import PlanTask
-from gnomon.planning.serving.unread import one_by_one, unread_columns
+from gnomon.planning.serving.unread import idle_settings, one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
-from gnomon.planning.unmodelled import idle_in_plans
+from gnomon.planning.unmodelled import idle_in_plans, set_aside
 from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
 from gnomon.search.neighbours import (
     Neighbour,
@@ -68,7 +69,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
     return PlanReport(
         title=question.title,
         not_modelled=(
-            *replica.engine.not_modelled(question.engine.settings, chip),
+            *replica.engine.not_modelled(question.engine.settings, chip, _idle(question, replica)),
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, replica.limits),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
@@ -96,6 +97,14 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         command=_command(replica.engine, chip, chosen.plan),
         left_to_you=_left(replica.engine, chosen.plan),
         resolved=Resolved.of(question.model, replica.deployment.pool),
+    )
+
+
+def _idle(question: PlanTask, replica: Replica) -> tuple[str, ...]:
+    engine, deployment, given = replica.engine, replica.deployment, question.engine.settings
+    return (
+        *set_aside(engine, deployment, given),
+        *idle_settings(engine, deployment, given, question.arrivals.whole),
     )
 
 

@@ -13,7 +13,7 @@ from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.planning.serving.results import ResultOptions, results
-from gnomon.planning.serving.unread import unread_columns, unused_times
+from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded
@@ -56,8 +56,12 @@ def simulate_replica(
     else:
         _refuse_record(record, given.concurrency)
         run = simulate_closed(stream, given.concurrency, cost, limits, log)
+    idle = (
+        *set_aside(engine, deployment, replica.settings),
+        *idle_settings(engine, deployment, replica.settings, stream, preempted=run.preemptions > 0),
+    )
     unmodelled = (
-        *engine.not_modelled(replica.settings, replica.pool.chip, set_aside(engine, deployment, replica.settings)),
+        *engine.not_modelled(replica.settings, replica.pool.chip, idle),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
         *idle_seed(load, given.trace, stream, closed),

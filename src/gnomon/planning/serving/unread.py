@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gnomon.engines.base import Deployment, Engine
+from gnomon.errors import GnomonError
 from gnomon.spec import NotModelled, Requests, ServingLoad
 from gnomon.spec.loads.popularity import priorities_text
 from gnomon.spec.serving import ServingLimits
@@ -37,6 +43,42 @@ def unread_columns(
         for option in _options(name, load)
     ]
     return (*found, *(trace.not_modelled if trace else ()))
+
+
+def idle_settings(
+    engine: Engine, deployment: Deployment, given: Mapping[str, Any], stream: Requests, preempted: bool = False
+) -> tuple[str, ...]:
+    """Settings that only order requests by a priority that they do not have, serve adapters that they do not ask for,
+    or keep blocks that nobody asks for again: without one of them the scheduler's limits are the same but for that."""
+
+    def told(limits: ServingLimits) -> ServingLimits:
+        if stream.adapter is None and limits.adapter_slots:
+            gone: dict[str, Any] = {
+                "adapter_slots": 0,
+                "host_adapters": 0,
+                "adapter_copy_s": 0.0,
+                "adapter_read_s": 0.0,
+            }
+            limits = replace(limits, **gone, policy=limits.policy if limits.by_priority else None)
+        if stream.priority is None:
+            limits = replace(limits, by_priority=False, policy=limits.policy if limits.adapter_slots else None)
+        if stream.prefixes is None and not preempted and limits.host_blocks:
+            limits = replace(limits, host_blocks=0, host_block_s=0.0, host_copy_s=0.0, policy=None, cache=None)
+        return replace(limits, cache=None, kv_blocks=0)
+
+    found, limits = [], engine.limits(deployment)
+    for name in given:
+        fewer = {key: value for key, value in given.items() if key != name}
+        try:
+            settings = engine.settings(fewer, deployment.model, deployment.pool)
+            other = engine.limits(replace(deployment, settings=dict(deployment.settings) | settings))
+        except GnomonError:
+            continue
+        names = ("by_priority", "host_blocks", "adapter_slots")
+        ordered = any(getattr(limits, one) != getattr(other, one) for one in names)
+        if ordered and told(limits) == told(other):
+            found.append(name)
+    return tuple(found)
 
 
 def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModelled, ...]:

@@ -78,7 +78,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class StepOutcome:
     """What a step makes for a request."""
 
     request: int
@@ -103,7 +103,7 @@ class SpeculativePolicy:
         self._kept: dict[int, int] = {}
         """Drafts that are accepted of each."""
         self.variant = 0
-        self._outcomes: deque[list[Verified]] = deque()
+        self._outcomes: deque[list[StepOutcome]] = deque()
         """Of steps whose outputs the scheduler has not seen."""
         self._least_free = limits.kv_blocks
         self._counts = [0] * 7
@@ -185,7 +185,7 @@ class SpeculativePolicy:
             self._admit(queue, now, budget)
         return self._decision(preempted)
 
-    def _learn(self, outcomes: list[Verified]) -> None:
+    def _learn(self, outcomes: list[StepOutcome]) -> None:
         """The outputs of a step are known."""
         for outcome in outcomes:
             one = self._of.get(outcome.request)
@@ -348,7 +348,7 @@ class SpeculativePolicy:
     def apply(self, decision: Decision) -> tuple[list[int], dict[int, int], int]:
         if self.cache.free < self._least_free:
             self._least_free = self.cache.free
-        outcomes: list[Verified] = []
+        outcomes: list[StepOutcome] = []
         firsts: list[int] = []
         ended: dict[int, int] = {}
         for request, (_, drafts) in self._runs.items():
@@ -361,7 +361,7 @@ class SpeculativePolicy:
             if not one.made:
                 firsts.append(request)
             one.made += made
-            outcomes.append(Verified(request, made, drafts - kept))
+            outcomes.append(StepOutcome(request, made, drafts - kept))
             if one.made == self._output[request]:
                 ended[request] = self._prompt[request] + one.made - 1
         self._outcomes.append(outcomes)
