@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gnomon
 from gnomon.report.html.plan import rate_plots
@@ -15,7 +16,7 @@ from gnomon.report.html.svg import as_file
 
 FOLDER = Path(__file__).parents[1] / "docs/serving"
 MODEL, SLO = "llama-3.1-8b", "ttft_p90=500ms,tpot_p90=40ms"
-LENGTHS = {"input": 1024, "output": 256}
+LENGTHS: dict[str, Any] = {"input": 1024, "output": 256}
 DISTRIBUTIONS = ("ttft", "tpot", "itl")
 SERIES = ("sequences", "kv-blocks", "tokens", "steps")
 

@@ -7,7 +7,7 @@ it is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from gnomon.engines.base import Deployment, Engine, KernelChoices, MemoryUse, TrainingEngine
-    from gnomon.engines.operations import Operations
+    from gnomon.engines.operations import CommandReader, Operations
     from gnomon.spec import EngineChoice
 
 __all__ = [
@@ -148,6 +148,13 @@ def operations_of(name: str) -> Operations | None:
     """What writes and starts serving plans of an engine; nothing where it has none. Predictions never ask for it."""
     info = engine_info(name)
     return cast("Operations", _part(info.operations)) if info and info.operations else None
+
+
+def command_readers() -> Iterator[tuple[str, CommandReader]]:
+    """The engines whose launch commands can be read, by name."""
+    for info in engines():
+        if info.commands:
+            yield info.name, cast("CommandReader", _part(info.commands))
 
 
 def kernel_choices(name: str = PROFILED) -> KernelChoices:

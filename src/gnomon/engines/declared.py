@@ -27,6 +27,8 @@ class EngineInfo:
     framework: str = ""
     """Whose kernels it runs, where shipped profiles have a file of their own for them (`load/profiles.py`); empty where
     they are those that profiles are fitted to without one."""
+    commands: str = ""
+    """What reads its launch commands and configuration files (`engines.operations.CommandReader`)."""
     runs_modules: bool = False
     """Whether it runs any module as it is written: a traced one, and the published code of networks that no serving
     engine takes."""

@@ -158,6 +158,21 @@ class CommandNames(Protocol):
         """The fields of a configuration file."""
 
 
+class CommandReader(Protocol):
+    """The part of an engine's operations that reads what already runs: launch commands and configuration files."""
+
+    def own_command(self, words: Sequence[str], image: str = "") -> EngineCommand | None:
+        """The engine's part of a command line, whatever stands before it; nothing where it starts something else. With
+        an `image` the words are arguments of what a container of it starts by itself."""
+
+    def config_command(self, fields: Mapping[str, Any]) -> EngineCommand | None:
+        """The command that a configuration file of the engine stands for; nothing where it is none."""
+
+    def import_command(self, command: EngineCommand, names: CommandNames) -> ImportedCommand:
+        """Degrees, formats and settings of a command. Nothing is run and nothing filled in: every option acts, is
+        listed as ignored with the reason, or raises InputError."""
+
+
 class Operations(Protocol):
     """What writes, starts, reads back and runs serving plans of one engine: the module `operations` of its folder."""
 
@@ -190,17 +205,6 @@ class Operations(Protocol):
 
     def container(self, plan: Plan) -> Container:
         """One replica on one node. Raises InputError where no image runs on the plan's chips."""
-
-    def own_command(self, words: Sequence[str], image: str = "") -> EngineCommand | None:
-        """The engine's part of a command line, whatever stands before it; nothing where it starts something else. With
-        an `image` the words are arguments of what a container of it starts by itself."""
-
-    def config_command(self, fields: Mapping[str, Any]) -> EngineCommand | None:
-        """The command that a configuration file of the engine stands for; nothing where it is none."""
-
-    def import_command(self, command: EngineCommand, names: CommandNames) -> ImportedCommand:
-        """Degrees, formats and settings of a command. Nothing is run and nothing filled in: every option acts, is
-        listed as ignored with the reason, or raises InputError."""
 
     def not_expressed(self, plan: Plan) -> list[str]:
         """What of the plan the engine's options cannot express."""

@@ -77,9 +77,9 @@ class PrefillFirst(BatchState):
         other._order = self._order.forked(max(other._output, default=0))
         return other
 
-    def add(self, prompt: int, output: int, node: int = -1) -> int:
+    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
         self._order.add(output)
-        return super().add(prompt, output, node)
+        return super().add(prompt, output, node, loaded)
 
     @property
     def _first_ratio(self) -> float:

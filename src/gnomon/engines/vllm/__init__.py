@@ -8,6 +8,7 @@ ENGINE = EngineInfo(
     versions=("0.24.0",),
     serves="gnomon.engines.vllm.engine:Vllm",
     operations="gnomon.engines.vllm.operations",
+    commands="gnomon.engines.vllm.operations",
     kernels="gnomon.engines.vllm.choices",
     place=1,
 )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gnomon import catalog
-from gnomon.engines import engine, operated_engines, operations_of
-from gnomon.engines.operations import EngineCommand, ImportedCommand, Operations, Variable
+from gnomon.engines import command_readers, engine, operated_engines, operations_of
+from gnomon.engines.operations import CommandReader, EngineCommand, ImportedCommand, Operations, Variable
 from gnomon.errors import GnomonError, InputError, UnknownNameError, named_by
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
@@ -106,18 +106,17 @@ def _used(source: CommandSource, servers: Sequence[StartedServer]) -> set[str]:
 
 def _servers(source: CommandSource, names: NamesOf) -> Iterator[StartedServer]:
     for process in source.processes:
-        for name in operated_engines():
-            found = operations_of(name)
-            command = _own(found, name, process) if found else None
+        for name, reader in command_readers():
+            command, found = _own(reader, name, process), operations_of(name)
             if found is None or command is None:
                 continue
             require_counted(process)
             with _placed(process.where):
-                yield StartedServer(process=process, command=found.import_command(command, names), engine=found)
+                yield StartedServer(process=process, command=reader.import_command(command, names), engine=found)
             break
 
 
-def _own(found: Operations, name: str, process: StartedProcess) -> EngineCommand | None:
+def _own(found: CommandReader, name: str, process: StartedProcess) -> EngineCommand | None:
     if process.configured:
         return process.configured.get(name)
     command = found.own_command(process.words, "" if process.program else process.image)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines import operated_engines, operations_of
+from gnomon.engines import command_readers, operated_engines
 from gnomon.errors import InputError
 from gnomon.load.commands.found import CommandSource, StartedProcess
 from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes
@@ -106,9 +106,8 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
 
 def _configured(fields: Mapping[str, Any], name: str) -> Iterator[StartedProcess]:
     """The configuration file of an engine."""
-    for engine in operated_engines():
-        found = operations_of(engine)
-        command = found.config_command(fields) if found else None
+    for engine, found in command_readers():
+        command = found.config_command(fields)
         if command is not None:
             yield StartedProcess(words=(), where=name, configured={engine: command})
             return
