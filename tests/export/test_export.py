@@ -57,11 +57,12 @@ def test_the_command() -> None:
 
 @pytest.mark.parametrize("name", serving_targets())
 def test_every_target_keeps_the_contract(name: str, tmp_path: Path) -> None:
-    plan = a_plan(engine=EngineChoice(name="sglang", version="0.5.23")) if name == "sglang" else a_plan()
+    own = {"sglang": ("sglang", "0.5.23"), "trtllm": ("trtllm", "1.2.1")}.get(name, ("vllm", "0.24.0"))
+    plan = a_plan(engine=EngineChoice(name=own[0], version=own[1])) if name in ("sglang", "trtllm") else a_plan()
     rendered = target(name).render(plan)
     assert rendered.files
     assert all(text.endswith("\n") for text in rendered.files.values())
-    assert (rendered.engine, rendered.version) == (("sglang", "0.5.23") if name == "sglang" else ("vllm", "0.24.0"))
+    assert (rendered.engine, rendered.version) == own
     assert any("goals" in line for line in rendered.not_expressed)
     assert name == target(name).NAME
     file = tmp_path / "plan.yaml"

@@ -148,7 +148,7 @@ def test_docker_run() -> None:
         ("--compilation-config.cudagraph_capture_sizes '[1, 16]'", {"max_cudagraph_capture_size": 16}),
         ("--quantization-config.moe.activation mxfp8", {"moe_activation": "mxfp8"}),
         ("--moe-backend triton", {"moe_backend": "triton"}),
-        ("-O3 --scheduling-policy priority --hf-token --seed 1", {}),
+        ("-O3 --scheduling-policy priority --hf-token --seed 1", {"scheduling_policy": "priority"}),
     ],
 )
 def test_values_are_read_as_vllm_reads_them(words: str, wanted: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from gnomon.cli.pages import FLAG, outputs, page
 from gnomon.spec.questions import Question
 
 AnyQuestion = TypeVar("AnyQuestion", bound=Question)
-PLOTTED = ("series", "by_rate")
-"""Flags of what only a page shows in full."""
+PLOTTED = {"series": ("series", "distributions"), "by_rate": ("by_rate",)}
+"""Flags of what only a page shows in full, and the fields of an answer that they fill."""
 READ = ("model", "chips", "trace")
 """Kinds of flags that may name a file."""
 
@@ -28,12 +28,11 @@ def answered(question: type[Question], module: str, talk: str = "") -> Callable[
         from gnomon.cli.progress import Progress
 
         paths = outputs({FLAG: html}, sources(question))
-        if FLAG in paths:
-            question = plotted(question)
+        full = plotted(question) if FLAG in paths else question
         answer = import_module(module).answer
         with Progress(talk) if talk else nullcontext() as tick:
-            result = answer(question, progress=tick) if talk else answer(question)
-        emit(result, as_json=as_json, files=page(result, paths))
+            result = answer(full, progress=tick) if talk else answer(full)
+        emit(as_asked(result, question), as_json=as_json, files=page(result, paths))
 
     command.__doc__ = question.__doc__
     return asks(question)(command)
@@ -42,6 +41,12 @@ def answered(question: type[Question], module: str, talk: str = "") -> Callable[
 def plotted(question: AnyQuestion) -> AnyQuestion:
     """The question with all that its page plots."""
     return replace(question, **{name: True for name in PLOTTED if name in question.flags()})  # type: ignore[type-var]
+
+
+def as_asked(result: Any, question: Question) -> Any:
+    """An answer without what only its page plots: beside a page the same is printed as without one."""
+    extra = [field for flag, fields in PLOTTED.items() if getattr(question, flag, True) is False for field in fields]
+    return replace(result, **{name: type(getattr(result, name))() for name in extra}) if extra else result
 
 
 def sources(question: Question) -> dict[str, str]:

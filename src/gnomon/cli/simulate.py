@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, simulate_train
-from gnomon.cli.answered import plotted, sources
+from gnomon.cli.answered import as_asked, plotted, sources
 from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 from gnomon.spec.questions.serving import SimulateServingQuestion
@@ -45,11 +45,9 @@ def serve(
     from gnomon.sim.serving import Recorder
 
     recorder = Recorder() if trace_out else None
-    question = plotted(question) if html else question
-
     with Progress("simulating") as tick:
-        report = answer(question, record=recorder, progress=tick)
-    emit(report, as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
+        report = answer(plotted(question) if html else question, record=recorder, progress=tick)
+    emit(as_asked(report, question), as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
 
 
 def _files(report: Any, recorder: Any, paths: dict[str, Path]) -> list[Callable[[], None]]:
