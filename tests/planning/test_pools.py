@@ -70,7 +70,10 @@ class TestSimulated:
 
         found = simulated(SPLIT, rate=1.0, requests=100)
         plan = plan_in("simulate.serve", found.to_dict(), "answer")
-        assert plan is not None and [(pool.role, pool.replicas) for pool in plan.pools] == [("prefill", 2), ("decode", 1)]
+        assert plan is not None and [(pool.role, pool.replicas) for pool in plan.pools] == [
+            ("prefill", 2),
+            ("decode", 1),
+        ]
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -184,7 +187,7 @@ class TestSearched:
 
     def test_stages_are_shared_only_where_they_are_the_same(self) -> None:
         """Scores do not depend on what was run before them."""
-        task, space, evaluator = space_of("cost", "H100:3", rate=20.0, input=2000, output=40)
+        _, space, evaluator = space_of("cost", "H100:3", rate=20.0, input=2000, output=40)
         apart = [family for family in space if family.prefill is not None]
         plans = [Candidate(family=family, replicas=n) for family in apart for n in range(1, family.most + 1)]
         before = [evaluator.evaluate(plan, 20.0, Level.TO_THE_END) for plan in plans]
@@ -270,4 +273,3 @@ def test_windows_give_the_least_of_a_statistic() -> None:
         part = steady_part(arrival, arrival + life)
         own = float(np.quantile(values[part], 0.9))
         assert least_of_windows(values, arrival, "p90", 5.0) <= own * 1.02
-

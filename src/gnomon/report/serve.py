@@ -48,7 +48,10 @@ def overload_words(answer: ServingReport) -> tuple[str, str]:
         return "", ""
     most = digits(answer.saturation_rps)
     grows = "the queue, and every time below, grows with the length of the load"
-    return f"overloaded: the {'pools sustain' if answer.pools else 'replica sustains'} {most} requests/s, and more arrive", grows
+    return (
+        f"overloaded: the {'pools sustain' if answer.pools else 'replica sustains'} {most} requests/s, and more arrive",
+        grows,
+    )
 
 
 def _filling(answer: ServingReport, style: Style) -> list[str]:
@@ -185,7 +188,8 @@ def _pooled_lines(answer: ServingReport) -> list[str]:
     return [
         *([plural(lost, "preemption")] if lost else []),
         *([f"{found:.0%} of the prompt tokens from the prefix cache"] if found else []),
-        f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)} in all, {digits(answer.power_w)} W on average",
+        f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)} in all, "
+        f"{digits(answer.power_w)} W on average",
     ]
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
+from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score, Shape
 from gnomon.search.fates import fates, missed_by_bound
 from gnomon.search.ledger import Ledger
 from gnomon.search.objectives import LEAST_SHARE, OBJECTIVES, Objective, SearchJob
@@ -147,7 +147,11 @@ def _confirmed_rate(
     job, found = ledger.job, None
     seed = _seed(hopeful, bounds, ledger)
     for place, family in enumerate([*seed, *hopeful]):
-        if place >= len(seed) and found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
+        if (
+            place >= len(seed)
+            and found is not None
+            and objective.bound(family, bounds[family], job) >= objective.key(found, job)
+        ):
             break  # sorted by bound: no later family can do better
         meter.at(place / (len(hopeful) + 1))
         plan = Candidate(family=family, replicas=family.most)
@@ -176,10 +180,12 @@ def _seed(hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], ledger: L
     are then tried in order of their bounds."""
     if all(family.prefill is None for family in hopeful):
         return []
-    goals, shapes = ledger.job.goals, {}
+    goals = ledger.job.goals
+    shapes: dict[Shape, Candidate] = {}
     for family in hopeful:
         shapes.setdefault(family.shape, Candidate(family=family, replicas=family.most))
-    best, rate = [], 0.0
+    best: list[PlanFamily] = []
+    rate = 0.0
     for plan in shapes.values():
         beyond = plan.most_per_s(bounds[plan.family])
         least = max(rate * ROUGHLY, ledger.job.rate_per_s, LEAST_SHARE * beyond)

@@ -102,7 +102,9 @@ def _beside(best: PlanReport, other: PlanReport, rated: bool) -> dict[str, Any]:
     score = other.best
     why = f"{score.usd_h / best.best.usd_h - 1:.0%} more expensive"
     if rated:
-        why = f"sustains {format_rate(score.max_rate_per_s or 0)}, the best {format_rate(best.best.max_rate_per_s or 0)}"
+        why = (
+            f"sustains {format_rate(score.max_rate_per_s or 0)}, the best {format_rate(best.best.max_rate_per_s or 0)}"
+        )
     return {"label": score.label, "usd_h": score.usd_h, "ttft_s": score.ttft_s, "tpot_s": score.tpot_s, "why": why}
 
 

@@ -135,9 +135,7 @@ def settled_run(run: ServingRun) -> bool | None:
     return is_settled(run.requests.arrival_s, run.finish_s)
 
 
-def check_lengths(
-    stream: Requests, file: str, trace: RequestTrace | None, replica: ReplicaSpec, longest: int
-) -> None:
+def check_lengths(stream: Requests, file: str, trace: RequestTrace | None, replica: ReplicaSpec, longest: int) -> None:
     """Refuse the first request, of a trace's `file` where it is one, that is longer than the context (`longest`)."""
     if stream.longest <= longest:
         return

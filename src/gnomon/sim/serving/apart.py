@@ -101,9 +101,7 @@ def _sent(left_s: Floats, prompts: Ints, transfer_s: Transfer | None) -> Floats:
     return np.array(there)
 
 
-def _stage(
-    requests: Requests, shares: Sequence[tuple[ReplicaModel, Ints, Requests]], loaded: bool = False
-) -> StageRun:
+def _stage(requests: Requests, shares: Sequence[tuple[ReplicaModel, Ints, Requests]], loaded: bool = False) -> StageRun:
     left_s = np.zeros(len(requests))
     runs = []
     for model, at, share in shares:
