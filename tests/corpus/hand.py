@@ -193,7 +193,7 @@ PLANS: dict[str, tuple[str, str, str]] = {
     "odd tp": ("{tp: 1}", "{tp: 7}", "tp"),
     "unknown degree": ("{tp: 1}", "{tp: 1, zp: 2}", "zp"),
     "format": ("dtype: bf16\nkv", "dtype: fp7\nkv", "dtype"),
-    "engine": ("name: vllm", "name: sglang", "engine"),
+    "engine": ("name: vllm", "name: ollama", "engine"),
     "version": ("version: 0.24.0", "version: 9.9.9", "version"),
     "setting": ("version: 0.24.0", "version: 0.24.0, settings: {max_seqs: 1}", "max_seqs"),
     "setting value": ("version: 0.24.0", "version: 0.24.0, settings: {max_num_seqs: -1}", "max_num_seqs"),

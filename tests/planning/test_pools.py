@@ -187,7 +187,7 @@ class TestSearched:
 
     def test_stages_are_shared_only_where_they_are_the_same(self) -> None:
         """Scores do not depend on what was run before them."""
-        task, space, evaluator = space_of("cost", "H100:3", rate=20.0, input=2000, output=40)
+        _, space, evaluator = space_of("cost", "H100:3", rate=20.0, input=2000, output=40)
         apart = [family for family in space if family.prefill is not None]
         plans = [Candidate(family=family, replicas=n) for family in apart for n in range(1, family.most + 1)]
         before = [evaluator.evaluate(plan, 20.0, Level.TO_THE_END) for plan in plans]

@@ -8,36 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.search.mixture import Kind, Mixture, cheapest, price
+from gnomon.search.mixture import Mixture, ReplicaKind, cheapest, price
 
 
 class Carried:
     """What each kind carries, and which were asked for it."""
 
-    def __init__(self, amounts: dict[Kind, float]) -> None:
-        self.amounts, self.evaluated = amounts, set[Kind]()
+    def __init__(self, amounts: dict[ReplicaKind, float]) -> None:
+        self.amounts, self.evaluated = amounts, set[ReplicaKind]()
 
-    def carries(self, kind: Kind) -> float:
+    def carries(self, kind: ReplicaKind) -> float:
         self.evaluated.add(kind)
         return self.amounts[kind]
 
-    def holds(self, kind: Kind, amount: float) -> bool:
+    def holds(self, kind: ReplicaKind, amount: float) -> bool:
         return self.amounts[kind] >= amount
 
 
 @st.composite
-def spaces(draw: st.DrawFn) -> dict[Kind, float]:
+def spaces(draw: st.DrawFn) -> dict[ReplicaKind, float]:
     found = {}
     for chip in "ABC"[: draw(st.integers(1, 3))]:
         for number in range(draw(st.integers(1, 3))):
             carries = draw(st.floats(0.1, 5.0))
             bound = carries * draw(st.floats(1.0, 3.0))
             usd_h = draw(st.integers(1, 40)) / 8
-            found[Kind(chip, (chip, number), usd_h, draw(st.integers(1, 4)), bound)] = carries
+            found[ReplicaKind(chip, (chip, number), usd_h, draw(st.integers(1, 4)), bound)] = carries
     return found
 
 
-def of_all(amounts: dict[Kind, float], load: float) -> float | None:
+def of_all(amounts: dict[ReplicaKind, float], load: float) -> float | None:
     """The least price of any mixture that carries the load."""
     chips = dict.fromkeys(kind.chip for kind in amounts)
     own = [
@@ -53,7 +53,7 @@ def of_all(amounts: dict[Kind, float], load: float) -> float | None:
 
 
 @given(amounts=spaces(), load=st.floats(0.1, 30.0))
-def test_cheapest_is_that_of_all(amounts: dict[Kind, float], load: float) -> None:
+def test_cheapest_is_that_of_all(amounts: dict[ReplicaKind, float], load: float) -> None:
     asked = Carried(amounts)
     found = cheapest(list(amounts), load, asked)
     least = of_all(amounts, load)
@@ -65,7 +65,7 @@ def test_cheapest_is_that_of_all(amounts: dict[Kind, float], load: float) -> Non
 
 
 def test_kinds_that_cannot_help_are_not_evaluated() -> None:
-    cheap, dear = Kind("A", "cheap", 1.0, 8, 2.0), Kind("B", "dear", 9.0, 8, 3.0)
+    cheap, dear = ReplicaKind("A", "cheap", 1.0, 8, 2.0), ReplicaKind("B", "dear", 9.0, 8, 3.0)
     asked = Carried({cheap: 1.9, dear: 3.0})
     assert cheapest([cheap, dear], 4.0, asked) == ((cheap, 3),)
     assert asked.evaluated == {cheap}

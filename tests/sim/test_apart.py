@@ -12,8 +12,8 @@ from tests.property.test_sim_serving import Case, cases, sharing_cases
 
 from gnomon.sim.serving.apart import as_one, decode, prefill
 from gnomon.sim.serving.routers import ROUTERS, router
-from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
-from gnomon.spec.plan import LOOKING
+from gnomon.sim.serving.system import ReplicaModel, ServingStage, simulate_system
+from gnomon.spec.plan import LOAD_AWARE
 from gnomon.spec.plan import ROUTERS as NAMES
 
 
@@ -36,8 +36,8 @@ def test_apart_is_the_system(case: Case, name: str, prefills: int, decodes: int)
     whole = simulate_system(
         load,
         (
-            Stage(replicas=ahead, router=router(name, 0)),
-            Stage(replicas=behind, router=router(name, 1), transfer_s=seconds),
+            ServingStage(replicas=ahead, router=router(name, 0)),
+            ServingStage(replicas=behind, router=router(name, 1), transfer_s=seconds),
         ),
     )
     first = prefill(load, ahead, router(name, 0))
@@ -53,4 +53,4 @@ def test_apart_is_the_system(case: Case, name: str, prefills: int, decodes: int)
 
 def test_plans_name_the_routers_there_are() -> None:
     assert tuple(ROUTERS) == NAMES
-    assert {name for name in ROUTERS if router(name).looks} == set(LOOKING)
+    assert {name for name in ROUTERS if router(name).load_aware} == set(LOAD_AWARE)

@@ -18,7 +18,7 @@ from gnomon.sim.serving import ServingRun, saturation_rps, simulate
 from gnomon.sim.serving.closed import simulate_closed
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router, router
 from gnomon.sim.serving.routers.least import LeastRequestsRouter
-from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
+from gnomon.sim.serving.system import ReplicaModel, ServingStage, simulate_system
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -30,7 +30,7 @@ def simulate_pool(
 ) -> list[ServingRun]:
     """The runs of equal replicas behind a router, by default least-requests."""
     model = ReplicaModel(cost=cost, limits=limits)
-    stage = Stage(replicas=(model,) * replicas, router=by or router("least-requests"))
+    stage = ServingStage(replicas=(model,) * replicas, router=by or router("least-requests"))
     return list(simulate_system(requests, (stage,)).stages[0])
 
 

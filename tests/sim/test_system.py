@@ -15,7 +15,7 @@ from tests.sim.plain import Plain
 from gnomon.sim.serving import simulate
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.routers import ROUTERS, ReplicaLoad, RoutedRequest, router
-from gnomon.sim.serving.system import ReplicaModel, Stage, SystemRun, simulate_system
+from gnomon.sim.serving.system import ReplicaModel, ServingStage, SystemRun, simulate_system
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -32,8 +32,8 @@ def disaggregated(case: Case, makes_first: bool, prefills: int = 1, decodes: int
     return simulate_system(
         load,
         (
-            Stage(replicas=(model,) * prefills, router=router("round-robin")),
-            Stage(
+            ServingStage(replicas=(model,) * prefills, router=router("round-robin")),
+            ServingStage(
                 replicas=(model,) * decodes, router=router("round-robin"), transfer_s=seconds, makes_first=makes_first
             ),
         ),
@@ -79,9 +79,9 @@ def test_every_request_is_served_once(case: Case, name: str, prefills: int, deco
     """Whatever the router: tokens are conserved, times are in order, and every replica ends empty."""
     load, cost, limits = case
     model = ReplicaModel(cost=cost, limits=limits)
-    stages = [Stage(replicas=(model, replace(model, weight=2.0), model)[:prefills], router=router(name, 3))]
+    stages = [ServingStage(replicas=(model, replace(model, weight=2.0), model)[:prefills], router=router(name, 3))]
     if decodes:
-        stages.append(Stage(replicas=(model,) * decodes, router=router(name, 4), transfer_s=seconds))
+        stages.append(ServingStage(replicas=(model,) * decodes, router=router(name, 4), transfer_s=seconds))
     run = simulate_system(load, stages)
     for runs in run.stages:
         assert sum(len(each.requests) for each in runs) == len(load)
@@ -101,7 +101,7 @@ def test_turns_of_a_session_follow_the_answers_before_them() -> None:
     arrival = np.where(follows < 0, np.arange(count) * 0.1, 0.0)
     limits = replace(LIMITS, request_s=0.002, egress_s=0.001)
     load = Requests(arrival, rng.integers(1, 300, count), rng.integers(1, 40, count), follows=follows, think_s=think)
-    stage = Stage(replicas=(ReplicaModel(cost=Smooth(), limits=limits),), router=router("random"))
+    stage = ServingStage(replicas=(ReplicaModel(cost=Smooth(), limits=limits),), router=router("random"))
     run = simulate_system(load, (stage,))
     turns = follows >= 0
     np.testing.assert_allclose(run.requests.arrival_s[turns], run.finish_s[follows[turns]] + think[turns], rtol=1e-12)
@@ -122,7 +122,7 @@ def test_a_router_that_looks_at_prefixes_finds_more_in_the_cache() -> None:
     model = ReplicaModel(cost=Smooth(), limits=replace(LIMITS, kv_blocks=2500, cache=HashedBlocks))
     found = {}
     for name in ("random", "prefix-aware"):
-        run = simulate_system(load, (Stage(replicas=(model,) * 4, router=router(name)),))
+        run = simulate_system(load, (ServingStage(replicas=(model,) * 4, router=router(name)),))
         found[name] = float(run.cached_tokens.sum() / load.input_tokens.sum())
     assert found["prefix-aware"] > found["random"] + 0.1
 

@@ -68,7 +68,8 @@ def plan_serving(
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
         arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities, slo=slo,
-        objective=objective, router=router, pools=pools, kv_transfer=kv_transfer, engine=engine, dtypes=dtypes, kv_dtype=kv_dtype,
+        objective=objective, router=router, pools=pools, kv_transfer=kv_transfer, engine=engine, dtypes=dtypes,
+        kv_dtype=kv_dtype,
         settings=settings, techniques=techniques, power_limit_w=power_limit_w,
         by_rate=by_rate,
     )  # fmt: skip

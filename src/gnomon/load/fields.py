@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gnomon.errors import InputError
@@ -114,10 +114,11 @@ class Fields:
             raise InputError(f"{shown(value)} is not a list", where=self.spot(key))
         return value
 
-    def inners(self, key: str) -> list[Fields]:
+    def inners(self, key: str) -> Iterator[Fields]:
         """The fields of each mapping of a list."""
         path = ".".join(filter(None, [self._path, key]))
-        return [Fields(data, self._where, f"{path}[{place}]") for place, data in enumerate(self.list(key))]
+        for place, data in enumerate(self.list(key)):
+            yield Fields(data, self._where, f"{path}[{place}]")
 
     def inner(self, key: str) -> Fields:
         """The fields of a nested mapping; empty where it is missing."""

@@ -1,4 +1,4 @@
-"""Pools as they are written on a command line: `prefill=H100:4,tp=2`, with a number format and settings of their own."""
+"""Pools as they are written on a command line: `prefill=H100:4,tp=2`, each with its own format and settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WrittenPool:
 
 
 def written_pool(text: str) -> WrittenPool:
-    """`prefill=H100:4,tp=2,dtype=fp8,max_num_seqs=64`; without a role the pool does both."""
+    """`prefill=H100:4,tp=2,dtype=fp8`, with settings behind it; without a role the pool does both."""
     head, *rest = (part.strip() for part in text.split(","))
     role, equals, chips = (part.strip() for part in head.partition("="))
     if not equals:

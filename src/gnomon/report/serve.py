@@ -259,7 +259,8 @@ def _pooled_lines(answer: ServingReport) -> list[str]:
     return [
         *([plural(lost, "preemption")] if lost else []),
         *([f"{found:.0%} of the prompt tokens from the prefix cache"] if found else []),
-        f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)} in all, {digits(answer.power_w)} W on average",
+        f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)} in all, "
+        f"{digits(answer.power_w)} W on average",
     ]
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.drawing import draw
-from gnomon.spec.plan import LOOKING
+from gnomon.spec.plan import LOAD_AWARE
 from gnomon.spec.workload import Floats, RequestTrace
 
 STRETCHES = 4
@@ -114,7 +114,7 @@ class Arrivals:
 
     def together(self, replicas: int) -> int:
         """Replicas that have to be simulated with each other, because the router looks at them."""
-        return min(replicas, MOST_TOGETHER) if self.router in LOOKING else 1
+        return min(replicas, MOST_TOGETHER) if self.router in LOAD_AWARE else 1
 
     def ways(self, replicas: int) -> float:
         """Into how many streams the load is split, each run by itself."""

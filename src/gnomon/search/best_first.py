@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
+from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score, Shape
 from gnomon.search.fates import fates, missed_by_bound
 from gnomon.search.ledger import Ledger
 from gnomon.search.objectives import LEAST_SHARE, OBJECTIVES, Objective, SearchJob
@@ -180,10 +180,12 @@ def _seed(hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], ledger: L
     are then tried in order of their bounds."""
     if all(family.prefill is None for family in hopeful):
         return []
-    goals, shapes = ledger.job.goals, {}
+    goals = ledger.job.goals
+    shapes: dict[Shape, Candidate] = {}
     for family in hopeful:
         shapes.setdefault(family.shape, Candidate(family=family, replicas=family.most))
-    best, rate = [], 0.0
+    best: list[PlanFamily] = []
+    rate = 0.0
     for plan in shapes.values():
         beyond = plan.most_per_s(bounds[plan.family])
         least = max(rate * ROUGHLY, ledger.job.rate_per_s, LEAST_SHARE * beyond)

@@ -24,7 +24,7 @@ ENOUGH = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ReplicaKind:
     """One kind of replica."""
 
     chip: str
@@ -35,22 +35,24 @@ class Kind:
     """No replica of it carries more."""
 
 
-Mixture = tuple[tuple[Kind, int], ...]
+Mixture = tuple[tuple[ReplicaKind, int], ...]
 """Kinds with their numbers of replicas."""
+State = tuple[float, float, Mixture]
+"""What a mixture costs, and carries."""
 
 
 class Evaluations(Protocol):
     """What kinds of replicas carry."""
 
-    def carries(self, kind: Kind) -> float:
+    def carries(self, kind: ReplicaKind) -> float:
         """How much."""
 
-    def holds(self, kind: Kind, amount: float) -> bool:
+    def holds(self, kind: ReplicaKind, amount: float) -> bool:
         """Whether it carries so much."""
 
 
 def cheapest(
-    kinds: Sequence[Kind], load: float, evaluations: Evaluations, known: dict[Kind, float] | None = None
+    kinds: Sequence[ReplicaKind], load: float, evaluations: Evaluations, known: dict[ReplicaKind, float] | None = None
 ) -> Mixture | None:
     """The cheapest mixture that carries a load; of equally cheap ones the one that carries most. None where all chips
     together do not. `known` has what was evaluated before, and gets the rest."""
@@ -71,7 +73,9 @@ def cheapest(
             known[most] = min(most.bound, evaluations.carries(most))
 
 
-def _needed(kind: Kind, bounds: Mapping[Kind, float], known: Mapping[Kind, float], load: float) -> float:
+def _needed(
+    kind: ReplicaKind, bounds: Mapping[ReplicaKind, float], known: Mapping[ReplicaKind, float], load: float
+) -> float:
     """The least that a kind has to carry for a mixture that is cheaper than the cheapest that is known, if the others
     carry what their bounds allow."""
     limit = price(best_by(known, load) or ())
@@ -90,11 +94,12 @@ def price(mixture: Mixture) -> float:
     return sum(count * kind.usd_h for kind, count in mixture)
 
 
-def best_by(carried: Mapping[Kind, float], load: float) -> Mixture | None:
+def best_by(carried: Mapping[ReplicaKind, float], load: float) -> Mixture | None:
     """The cheapest mixture if each kind carries so much."""
-    states: list[tuple[float, float, Mixture]] = [(0.0, 0.0, ())]
+    states: list[State] = [(0.0, 0.0, ())]
     for chip in dict.fromkeys(kind.chip for kind in carried):
-        own = [(0.0, 0.0, ())] + [
+        own: list[State] = [(0.0, 0.0, ())]
+        own += [
             (count * kind.usd_h, count * each, ((kind, count),))
             for kind, each in carried.items()
             if kind.chip == chip and each > 0
@@ -103,9 +108,6 @@ def best_by(carried: Mapping[Kind, float], load: float) -> Mixture | None:
         states = _merged(states, _front(own), load)
     enough = [state for state in states if state[1] >= load * ENOUGH]
     return min(enough, key=lambda state: (state[0], -state[1]))[2] if enough else None
-
-
-State = tuple[float, float, Mixture]
 
 
 def _merged(states: list[State], own: list[State], load: float) -> list[State]:

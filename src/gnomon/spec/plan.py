@@ -50,11 +50,11 @@ ROUTERS = ("random", "round-robin", "least-requests", "least-kv", "prefix-aware"
 """Random assignment is what a Kubernetes Service does; by least-requests a request goes to the replica with the fewest
 unfinished ones, by least-kv to the one with the least KV cache in use, prefix-aware to the one that computed the
 beginning of its prompt, and weighted at random in proportion to the replicas' weights."""
-LOOKING = ("least-requests", "least-kv", "prefix-aware")
+LOAD_AWARE = ("least-requests", "least-kv", "prefix-aware")
 """Routers that look at the replicas, which are then simulated together."""
 AGGREGATED, DISAGGREGATED, MIXED, AUTO = POOL_KINDS = ("aggregated", "disaggregated", "mixed", "auto")
-"""Which plans a search is for: equal replicas, prefill and decode replicas, replicas of several kinds of chip behind one
-router, or all of them."""
+"""Which plans a search is for: equal replicas, prefill and decode replicas, replicas of several kinds of chip behind
+one router, or all of them."""
 BOTH, PREFILL, DECODE = ROLES = ("both", "prefill", "decode")
 """What the replicas of a pool do: prompts and answers, or one of them."""
 WHOLE, LAYERWISE = KV_TRANSFERS = ("whole", "layerwise")

@@ -26,9 +26,9 @@ from gnomon.search.judge import NO_PEAKS, Peaks, least_of_windows, same_schedule
 from gnomon.sim.serving import ServingRun
 from gnomon.sim.serving.apart import StagedRun, StageRun, as_one, decode, prefill, sent_s
 from gnomon.sim.serving.routers import router
-from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
+from gnomon.sim.serving.system import ReplicaModel, ServingStage, simulate_system
 from gnomon.spec import Cluster, Requests, ServingLimits
-from gnomon.spec.plan import LOOKING, WHOLE
+from gnomon.spec.plan import LOAD_AWARE, WHOLE
 from gnomon.spec.workload import STATISTICS, Floats
 
 CLEARLY = 1.02
@@ -202,7 +202,7 @@ class PoolsEvaluator(ServingEvaluator):
         pool = plan.family.prefill
         assert pool is not None
         ahead, behind = self.replicas[pool.family], self.replicas[plan.family]
-        if self._arrivals.router in LOOKING:
+        if self._arrivals.router in LOAD_AWARE:
             return self._staged(plan, share, (behind.cost, behind.limits, ahead.cost, ahead.limits))
         name = self._arrivals.router
         first, number = self._prompted(pool, share)
@@ -226,7 +226,7 @@ class PoolsEvaluator(ServingEvaluator):
     def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
         """A plan whose prompts alone miss a goal needs no decode stage."""
         pool = plan.family.prefill
-        if pool is not None and level is not Level.TO_THE_END and self._arrivals.router not in LOOKING:
+        if pool is not None and level is not Level.TO_THE_END and self._arrivals.router not in LOAD_AWARE:
             lost = self._lost(plan, pool, rate_per_s, routed)
             if lost is not None:
                 return lost, NO_PEAKS
@@ -286,12 +286,12 @@ class PoolsEvaluator(ServingEvaluator):
         first = [ReplicaModel(cost=ahead, limits=its_limits)] * pool.replicas
         second = [ReplicaModel(cost=cost, limits=limits)] * plan.replicas
         transfer_s = self._transfer(plan)
-        if name not in LOOKING:
+        if name not in LOAD_AWARE:
             prompts = prefill(share, first, router(name, 0))
             return as_one([prompts, decode(prompts, second, router(name, 1), transfer_s)])
         stages = (
-            Stage(replicas=first, router=router(name, 0)),
-            Stage(replicas=second, router=router(name, 1), transfer_s=transfer_s),
+            ServingStage(replicas=first, router=router(name, 0)),
+            ServingStage(replicas=second, router=router(name, 1), transfer_s=transfer_s),
         )
         return StageRun.of_system(simulate_system(share, stages))
 

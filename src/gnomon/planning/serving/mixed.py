@@ -21,7 +21,7 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.best_first import best_rate
 from gnomon.search.fates import missed_by_bound
-from gnomon.search.mixture import Kind, Mixture, cheapest
+from gnomon.search.mixture import Mixture, ReplicaKind, cheapest
 from gnomon.search.objectives import SearchJob
 from gnomon.search.rate import FULL_TOLERANCE
 from gnomon.spec.plan import ROUTERS
@@ -96,8 +96,8 @@ class MixedSearch:
     task: PlanTask
     families: list[PlanFamily]
     evaluator: ServingEvaluator
-    known: dict[Kind, float] = field(default_factory=dict)
-    chosen: dict[Kind, PlanFamily] = field(default_factory=dict)
+    known: dict[ReplicaKind, float] = field(default_factory=dict)
+    chosen: dict[ReplicaKind, PlanFamily] = field(default_factory=dict)
     """The best family of each kind that was evaluated."""
     tried: set[PlanFamily] = field(default_factory=set)
 
@@ -119,9 +119,9 @@ class MixedSearch:
         return found
 
     @cached_property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[ReplicaKind]:
         return [
-            Kind(
+            ReplicaKind(
                 chip=place[0],
                 name=place,
                 usd_h=families[0].usd_h,
@@ -134,7 +134,7 @@ class MixedSearch:
             for place, families in self.groups.items()
         ]
 
-    def carries(self, kind: Kind) -> float:
+    def carries(self, kind: ReplicaKind) -> float:
         """The highest rate that one replica of a kind holds within the goals, in its best settings."""
         families = [replace(family, most=1) for family in self.groups[kind.name]]  # type: ignore[index]
         job = SearchJob(goals=self.task.goals, rate_per_s=0.0, output_tokens=self.task.job.output_tokens)
@@ -146,7 +146,7 @@ class MixedSearch:
         self.chosen[kind] = own
         return best.rate_per_s
 
-    def holds(self, kind: Kind, amount: float) -> bool:
+    def holds(self, kind: ReplicaKind, amount: float) -> bool:
         """Whether one replica of a kind holds a rate within the goals, in some settings."""
         for family in self.groups[kind.name]:  # type: ignore[index]
             if self.thinned.bounds(family).rate_per_s < amount:
@@ -162,7 +162,7 @@ class MixedSearch:
     def mixture(self) -> Mixture | None:
         if self.task.objective.name != "throughput":
             return cheapest(self.kinds, self.task.job.rate_per_s, self, self.known)
-        best: dict[str, tuple[float, Kind, int]] = {}
+        best: dict[str, tuple[float, ReplicaKind, int]] = {}
         for kind in sorted(self.kinds, key=lambda kind: -kind.most * kind.bound):
             if kind.chip in best and kind.most * kind.bound <= best[kind.chip][0]:
                 continue

@@ -14,7 +14,7 @@ from gnomon.planning.serving.report import known_times, planned_load, pool_label
 from gnomon.planning.serving.unread import one_by_one, unread_columns
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate
-from gnomon.search.mixture import Kind, best_by
+from gnomon.search.mixture import ReplicaKind, best_by
 from gnomon.spec import NotModelled, Plan
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.workload import METRICS, Floats
@@ -79,8 +79,8 @@ def _score(search: MixedSearch, found: MixedPlan) -> PlanScore:
     usd_h = sum(pool.plan.chips * task.chip(pool.plan.family.chip).price_usd_h for pool in found.pools)
     tokens_per_s = found.rate_per_s * task.job.output_tokens
     usd_per_mtok, wh_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6), figures.power_w / tokens_per_s / 3600 * 1e6
-    times = {f"{metric}_s": known_times(getattr(figures, f"{metric}_s")) for metric in METRICS}
-    amounts = {
+    times: dict[str, Any] = {f"{metric}_s": known_times(getattr(figures, f"{metric}_s")) for metric in METRICS}
+    amounts: dict[str, Any] = {
         "usd_h": usd_h, "usd_per_mtok": usd_per_mtok, "wh_per_mtok": wh_per_mtok, "power_w": figures.power_w,
         "output_tokens_per_s": tokens_per_s,
     }  # fmt: skip
@@ -170,7 +170,7 @@ def _one_kind(search: MixedSearch, found: MixedPlan) -> dict[str, Any]:
     return _beside(search, kind, count) | {"why": f"one kind of chip, {usd_h / found.usd_h - 1:.0%} more expensive"}
 
 
-def _beside(search: MixedSearch, kind: Kind, count: int) -> dict[str, Any]:
+def _beside(search: MixedSearch, kind: ReplicaKind, count: int) -> dict[str, Any]:
     plan = Candidate(family=search.chosen[kind], replicas=count)
     usd_h = plan.chips * search.task.chip(plan.family.chip).price_usd_h
     return {"label": pool_label(search.task, plan), "usd_h": usd_h}

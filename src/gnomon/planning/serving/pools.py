@@ -18,15 +18,15 @@ from gnomon.planning.steps.energy import power_use
 from gnomon.search.bounds import Demand, KnownSteps
 from gnomon.sim.serving import ServingRun, saturation_rps
 from gnomon.sim.serving.routers import router
-from gnomon.sim.serving.system import ReplicaModel, Stage, SystemRun, simulate_system
+from gnomon.sim.serving.system import ReplicaModel, ServingStage, SystemRun, simulate_system
 from gnomon.spec import EngineChoice, NotModelled, PlanPool, Requests, ServingLimits, ServingLoad
-from gnomon.spec.plan import BOTH, DECODE, LOOKING, PREFILL
+from gnomon.spec.plan import BOTH, DECODE, LOAD_AWARE, PREFILL
 from gnomon.spec.workload import RequestTrace
 
 UNSENT = (
     NotModelled(
         option="KV blocks in transfer",
-        why="a prefill replica gives them up at the end of a prompt, and a decode replica takes them when all have come",
+        why="a prefill replica gives them up at the end of a prompt, and a decode replica takes them when all came",
     ),
     NotModelled(
         option="contention of KV transfers",
@@ -185,7 +185,7 @@ class PooledSystem:
             for pool, (cost, limits), weight in zip(self.pools, costs, self.weights, strict=True)
         }
         stages = [
-            Stage(
+            ServingStage(
                 replicas=[replica for pool in stage for replica in models[id(pool)]],
                 router=router(self.router, number),
                 transfer_s=self.transfer if number else None,
@@ -212,7 +212,7 @@ class PooledSystem:
         """Routers that look at the replicas use all of them; others send a share to each, and the first that is full
         decides."""
         each = [(pool, weight) for pool, weight in zip(self.pools, self.weights, strict=True) if pool in stage]
-        if self.router in LOOKING:
+        if self.router in LOAD_AWARE:
             return sum(pool.spec.replicas * pool.sustained for pool, _ in each)
         weighted = self.router == "weighted"
         total = sum(pool.spec.replicas * (weight if weighted else 1.0) for pool, weight in each)

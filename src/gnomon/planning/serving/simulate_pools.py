@@ -27,7 +27,7 @@ from gnomon.sim.serving.system import SystemRun
 from gnomon.spec import NotModelled, Requests
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.drawing import draw
-from gnomon.spec.plan import BOTH, LOOKING, ROUTERS
+from gnomon.spec.plan import BOTH, LOAD_AWARE, ROUTERS
 from gnomon.spec.plan_dict import pool_to_dict
 from gnomon.spec.workload import METRICS
 
@@ -175,7 +175,7 @@ def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests) -> It
     several = [stage for stage in system.stages if sum(pool.spec.replicas for pool in stage) > 1]
     if given.router != ROUTERS[0] and not several:
         yield NotModelled(option=f"--router {given.router}", why="every role has one replica, which gets all requests")
-    elif given.router not in (*LOOKING, "weighted") and any(pool.spec.weight is not None for pool in system.pools):
+    elif given.router not in (*LOAD_AWARE, "weighted") and any(pool.spec.weight is not None for pool in system.pools):
         yield NotModelled(option="weight", why=f"the router {given.router} does not go by weights")
     yield from idle_seed(given.load, given.trace, stream, given.concurrency is not None)
     yield from idle_rate(given.load, stream)

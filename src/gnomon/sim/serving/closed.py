@@ -6,7 +6,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.log import RunLog
 from gnomon.sim.serving.routers import router
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.system import ReplicaModel, Stage, simulate_system
+from gnomon.sim.serving.system import ReplicaModel, ServingStage, simulate_system
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -20,6 +20,6 @@ def simulate_closed(
     Without `clients`, turns of a session arrive when their client has thought about the answer before them.
     The run has its requests in the order of the arrivals that came of it: `simulate` makes the same run of them.
     """
-    stage = Stage(replicas=(ReplicaModel(cost=cost, limits=limits, log=log),), router=router("round-robin"))
+    stage = ServingStage(replicas=(ReplicaModel(cost=cost, limits=limits, log=log),), router=router("round-robin"))
     ((run,),) = simulate_system(requests, (stage,), clients=clients).stages
     return run

@@ -48,7 +48,7 @@ class ReplicaModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ServingStage:
     """Replicas behind one router."""
 
     replicas: Sequence[ReplicaModel]
@@ -79,7 +79,7 @@ class SystemRun:
     """Which requests each of them got, in the order of arrival there."""
 
 
-def simulate_system(requests: Requests, stages: Sequence[Stage], *, clients: int | None = None) -> SystemRun:
+def simulate_system(requests: Requests, stages: Sequence[ServingStage], *, clients: int | None = None) -> SystemRun:
     """Serve the requests. With `clients`, never more than so many at once, in their order, whatever their arrivals."""
     for stage in stages:
         for replica in stage.replicas:
@@ -111,7 +111,7 @@ class _Replica:
 class _System:
     """What happens when, over all stations."""
 
-    def __init__(self, requests: Requests, stages: Sequence[Stage], clients: int | None) -> None:
+    def __init__(self, requests: Requests, stages: Sequence[ServingStage], clients: int | None) -> None:
         self._requests, self._stages, self._clients = requests, stages, clients
         count, prefixes = len(requests), requests.prefixes
         self._feeds_back = clients is not None or requests.follows is not None
@@ -135,7 +135,7 @@ class _System:
             first = [event for event, before in zip(first, follows, strict=True) if before < 0]
         self._coming = first[::-1]
         """Arrivals that are known from the start, the next one last."""
-        self._looks = any(stage.router.looks for stage in stages)
+        self._load_aware = any(stage.router.load_aware for stage in stages)
 
     def run(self) -> None:
         events, coming = self._events, self._coming
@@ -173,7 +173,7 @@ class _System:
         ended, station.ended = station.ended or [], []
         for local in ended:
             request, end = replica.sent[local], station.finish_s(local)
-            if self._looks:
+            if self._load_aware:
                 heappush(self._finished, (end, stage, number))
             if stage + 1 < len(self._stages) and self._goes_on(request, stage):
                 heappush(self._events, (end, ARRIVE, request, stage + 1, 0, 0))
@@ -186,9 +186,9 @@ class _System:
     def _arrive(self, now: float, request: int, stage: int) -> None:
         """A request reaches the router of a stage."""
         replicas, router = self._replicas[stage], self._stages[stage].router
-        if self._looks:
+        if self._load_aware:
             self._count_finished(now)
-        if router.looks:
+        if router.load_aware:
             for replica in replicas:
                 replica.load.kv_share = replica.station.kv_share
         loads = [replica.load for replica in replicas]

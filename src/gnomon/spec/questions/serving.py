@@ -56,15 +56,15 @@ ROUTER_HELP = (
     "prefix-aware or weighted."
 )
 POOL_HELP = (
-    "In place of --on, a pool of replicas; may be repeated. Roles: prefill and decode, or both. CHIP:N are all its chips; "
-    "tp, ep, replicas, dtype, weight and engine settings may follow, as in decode=H100:4,tp=4,max_num_seqs=256."
+    "In place of --on, a pool of replicas; may be repeated. Roles: prefill and decode, or both. CHIP:N are all its "
+    "chips; tp, ep, replicas, dtype, weight and engine settings may follow, as in decode=H100:4,tp=4,dtype=fp8."
 )
 KV_TRANSFER_HELP = (
     "KV cache from prefill to decode pools: whole (after the prompt, as vLLM's NixlConnector does) or layerwise."
 )
 POOLS_HELP = (
-    "Which plans: aggregated (equal replicas), disaggregated (prefill and decode replicas), mixed (several kinds of chip "
-    "behind one router) or auto (all of them)."
+    "Which plans: aggregated (equal replicas), disaggregated (prefill and decode replicas), mixed (several kinds of "
+    "chip behind one router) or auto (all of them)."
 )
 DTYPES_HELP = "Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one."
 

@@ -33,7 +33,7 @@ class ReplicaLoad:
 class Router(Protocol):
     """Pure decisions, but for what it remembers of its own: the same requests and loads give the same replicas."""
 
-    looks: bool
+    load_aware: bool
     """Whether it looks at the loads; one that does not sees none."""
 
     def choose(self, request: RoutedRequest, loads: Sequence[ReplicaLoad]) -> int: ...

@@ -10,7 +10,7 @@ from gnomon.sim.serving.routers.base import ReplicaLoad, RoutedRequest
 class LeastRequestsRouter:
     """The replica with the fewest unfinished requests for its weight; among equals, round-robin."""
 
-    looks = True
+    load_aware = True
 
     def __init__(self, seed: int = 0) -> None:
         self._count = 0
@@ -26,7 +26,7 @@ class LeastRequestsRouter:
 class LeastKvRouter:
     """The replica with the smallest share of its KV cache in use; among equals, the fewest unfinished requests."""
 
-    looks = True
+    load_aware = True
 
     def __init__(self, seed: int = 0) -> None:
         self._count = 0

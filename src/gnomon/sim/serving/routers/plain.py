@@ -17,7 +17,7 @@ LOTS = 4096
 class RandomRouter:
     """Any replica with the same chance, as a Kubernetes Service does it."""
 
-    looks = False
+    load_aware = False
 
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.Generator(np.random.PCG64([seed, 1]))
@@ -43,7 +43,7 @@ class WeightedRouter(RandomRouter):
 class RoundRobinRouter:
     """One replica after the other."""
 
-    looks = False
+    load_aware = False
 
     def __init__(self, seed: int = 0) -> None:
         self._next = 0

@@ -22,7 +22,7 @@ class PrefixAwareRouter:
     """See the module's text. It remembers for ever which replica it sent a beginning to last; SGLang's forgets those
     not seen for long once its tree is large."""
 
-    looks = True
+    load_aware = True
 
     def __init__(self, seed: int = 0) -> None:
         self._owner: dict[int, int] = {}
