@@ -106,7 +106,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "moe_config_backend",
         "num_postprocess_workers",
         "served_by",
-        "stream_interval",
         "tokens_per_block",
     ),
 }

@@ -134,6 +134,7 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "power_limit_w": (SERVED, 300.0),
     "replicas": (SERVED, 3),
     "router": (SERVED, "round-robin"),
+    "kv_transfer": (SERVED, "layerwise"),
     "checkpoint": (SERVED, "some/other-weights"),
     "strategy": (SERVED, {"tp": 4}),
     "strategy.tp": (SERVED, 4),

@@ -253,6 +253,10 @@ simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --request
   --set max_loras=4
   --set max_lora_rank=64
   --set max_cpu_loras=8
+simulate serve llama-3.2-1b --rate 20 --input 100 --output 8 --requests 40 --pool prefill=H100:1 --pool decode=H100:1
+  --pool decode=H100:2
+  --router least-requests
+  --kv-transfer layerwise
 simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 40
   --concurrency 2
   --arrivals constant
@@ -355,6 +359,8 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set draft_acceptance=0.5
   --set draft_parameters=1000000000
   --router least-requests
+  --pools disaggregated
+  --kv-transfer layerwise
   --json
   --html out.html
 plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp8 --slo tpot_p90=70ms

@@ -1,4 +1,4 @@
-"""What LoRA adapters add to a step: two thin products beside each linear layer, for every adapter in the step.
+"""What LoRA adapters add to a step: two thin GEMMs beside each linear layer, for every adapter in the step.
 
 The first turns a layer's inputs into `rank` numbers (shrink), the second those into its outputs (expand). vLLM runs
 both as Triton kernels over all tokens at once: thread blocks of 32 and 64 tokens of one adapter, which are many and

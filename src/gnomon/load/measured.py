@@ -60,7 +60,7 @@ class Measured:
             "schema": SCHEMA,
             "date": self.date,
             "versions": dict(self.versions),
-            "plan": plan_to_dict(self.plan),
+            "plan": plan_to_dict(self.plan, flat=True),
             "settings": dict(self.settings),
             "loads": [_load_to_dict(load) for load in self.loads],
             "probes": [dict(probe) for probe in self.probes],
