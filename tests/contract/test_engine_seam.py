@@ -114,7 +114,7 @@ def test_the_list_has_every_option_that_vllm_has_here() -> None:
 
 
 def test_the_list_has_every_option_that_trtllm_has_here() -> None:
-    shared = {"enable_chunked_prefill", "max_seq_len"}
+    shared = {"enable_chunked_prefill", "max_seq_len", "stream_interval"}
     assert {option.name for option in trtllm_options.OPTIONS} - shared <= set(OPTIONS["trtllm"])
 
 
