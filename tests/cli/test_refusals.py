@@ -12,7 +12,7 @@ from gnomon.cli.app import COMMANDS, build
 from gnomon.cli.run import run
 from gnomon.errors import LONGEST_TEXT
 
-REPEATED = {"--set", "--with", "--slo", "verify --rate", "lab run --size", "sweep --join"}
+REPEATED = {"--set", "--with", "--slo", "verify --rate", "lab run --size", "sweep --join", "simulate serve --pool"}
 """Flags that may be given several times: their values are gathered."""
 
 

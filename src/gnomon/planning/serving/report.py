@@ -14,7 +14,7 @@ from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, S
 from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.pools import UNSENT
 from gnomon.planning.serving.task import PlanTask
-from gnomon.planning.serving.unread import one_by_one, unread_columns
+from gnomon.planning.serving.unread import idle_cache, one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
@@ -71,6 +71,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
+            *idle_cache(question.setup, best.plan.family, question.arrivals.whole),
             *idle_in_plans(question.fleet, question.model),
         ),
         plans_considered=found.considered,

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gnomon.errors import GnomonError
+from gnomon.planning.serving.replicas import Setup
+from gnomon.search import PlanFamily
 from gnomon.spec import NotModelled, Requests, ServingLoad
 from gnomon.spec.loads.popularity import priorities_text
 from gnomon.spec.workload import RequestTrace
@@ -35,6 +41,28 @@ def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModell
         return ()
     option = f"--turns {load.turns}" if load.turns > 1 else "column think_s"
     return (NotModelled(option=option, why=ROUTED),)
+
+
+def idle_cache(setup: Setup, family: PlanFamily, stream: Requests) -> Iterator[NotModelled]:
+    """Settings of the engine that only say how the KV cache keeps prefixes, where no prompts share any."""
+    given = setup.engine.settings
+    if stream.prefixes is not None:
+        return
+    for name in given:
+        fewer = {key: value for key, value in given.items() if key != name} | dict(family.settings)
+        try:
+            both = [
+                setup.deploy(family.chip, family.tp, family.dtype, each, family.ep)
+                for each in (dict(given) | dict(family.settings), fewer)
+            ]
+            (one, other), keys = (
+                [engine.limits(deployment) for engine, deployment in both],
+                {engine.cost_key(deployment) for engine, deployment in both},
+            )
+        except GnomonError:  # without it there is no such replica
+            continue
+        if len(keys) == 1 and one != other and replace(one, cache=None) == replace(other, cache=None):
+            yield NotModelled(option=f"--set {name}={given[name]}", why="no prompts share a beginning")
 
 
 def unused_times(trace: RequestTrace | None, clients: int | None) -> tuple[NotModelled, ...]:
