@@ -11,8 +11,8 @@ from dataclasses import dataclass
 STEP = "predict llama-3.2-1b --on H100 --batch 8 --context 512"
 LOAD = "simulate serve llama-3.2-1b --on H100 --rate 20 --input 400 --output 20 --requests 40"
 POOLS = (
-    "simulate serve llama-3.2-1b --pool prefill=H100:2,tp=1 --pool decode=H100:2,tp=1 --rate 20 --input 400 --output 20 "
-    "--requests 40"
+    "simulate serve llama-3.2-1b --pool prefill=H100:2,tp=1 --pool decode=H100:2,tp=1 --rate 20 --input 400 "
+    "--output 20 --requests 40"
 )
 TRAINED = "simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16"
 PLAN = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.engines import Engine
+from gnomon.engines import Deployment, Engine
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spreads, estimate
@@ -71,7 +71,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
-            *idle_cache(question.setup, best.plan.family, question.arrivals.whole),
+            *idle_cache(question.engine.settings, _deployed(question, best.plan), question.arrivals.whole),
             *idle_in_plans(question.fleet, question.model),
         ),
         plans_considered=found.considered,
@@ -96,6 +96,18 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         left_to_you=_left(replica.engine, chosen.plan),
         resolved=Resolved.of(question.model, replica.deployment.pool),
     )
+
+
+def _deployed(question: PlanTask, plan: Candidate) -> Callable[[Mapping[str, Any]], tuple[Engine, Deployment]]:
+    """What makes one replica of a plan with other settings than were given."""
+    family = plan.family
+
+    def deploy(settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+        return question.setup.deploy(
+            family.chip, family.tp, family.dtype, dict(settings) | dict(family.settings), family.ep
+        )
+
+    return deploy
 
 
 def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:

@@ -12,7 +12,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
-from gnomon.planning.serving.unread import unread_columns, unused_times
+from gnomon.planning.serving.unread import idle_cache, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded
@@ -60,6 +60,7 @@ def simulate_replica(
         *idle_seed(load, given.trace, stream, closed),
         *idle_rate(load, stream),
         *unread_columns(stream, load, given.trace),
+        *idle_cache(replica.settings, lambda said: (engine, replace(replica, settings=dict(said)).deploy()), stream),
         *unused_times(given.trace, given.concurrency),
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}

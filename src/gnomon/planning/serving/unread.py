@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
-from gnomon.planning.serving.replicas import Setup
-from gnomon.search import PlanFamily
-from gnomon.spec import NotModelled, Requests, ServingLoad
+from gnomon.spec import NotModelled, Requests, ServingLimits, ServingLoad
 from gnomon.spec.loads.popularity import priorities_text
 from gnomon.spec.workload import RequestTrace
 
@@ -43,26 +43,25 @@ def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModell
     return (NotModelled(option=option, why=ROUTED),)
 
 
-def idle_cache(setup: Setup, family: PlanFamily, stream: Requests) -> Iterator[NotModelled]:
-    """Settings of the engine that only say how the KV cache keeps prefixes, where no prompts share any."""
-    given = setup.engine.settings
+def idle_cache(
+    given: Mapping[str, Any], deployed: Callable[[Mapping[str, Any]], tuple[Engine, Deployment]], stream: Requests
+) -> Iterator[NotModelled]:
+    """Settings of the engine that only say how the KV cache keeps prefixes, where no prompts share any; `deployed`
+    gives a replica with some settings."""
     if stream.prefixes is not None:
         return
+
+    def limited(settings: Mapping[str, Any]) -> tuple[ServingLimits, Hashable]:
+        engine, deployment = deployed(settings)
+        return engine.limits(deployment), engine.cost_key(deployment)
+
     for name in given:
-        fewer = {key: value for key, value in given.items() if key != name} | dict(family.settings)
         try:
-            both = [
-                setup.deploy(family.chip, family.tp, family.dtype, each, family.ep)
-                for each in (dict(given) | dict(family.settings), fewer)
-            ]
-            (one, other), keys = (
-                [engine.limits(deployment) for engine, deployment in both],
-                {engine.cost_key(deployment) for engine, deployment in both},
-            )
+            one, other = map(limited, (given, {key: value for key, value in given.items() if key != name}))
         except GnomonError:  # without it there is no such replica
             continue
-        if len(keys) == 1 and one != other and replace(one, cache=None) == replace(other, cache=None):
-            yield NotModelled(option=f"--set {name}={given[name]}", why="no prompts share a beginning")
+        if one != other and replace(one[0], cache=None) == replace(other[0], cache=None) and one[1] == other[1]:
+            yield NotModelled(option=f"{name}={given[name]}", why="no prompts share a beginning")
 
 
 def unused_times(trace: RequestTrace | None, clients: int | None) -> tuple[NotModelled, ...]:
