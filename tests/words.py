@@ -21,4 +21,4 @@ def replaced(line: str) -> str:
     return shlex.join(word for group in kept for word in group)
 
 
-REPEATED = ("--set", "--with", "--slo")
+REPEATED = ("--set", "--with", "--slo", "--pool")

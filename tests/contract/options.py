@@ -10,11 +10,16 @@ from dataclasses import dataclass
 
 STEP = "predict llama-3.2-1b --on H100 --batch 8 --context 512"
 LOAD = "simulate serve llama-3.2-1b --on H100 --rate 20 --input 400 --output 20 --requests 40"
+POOLS = (
+    "simulate serve llama-3.2-1b --pool prefill=H100:2,tp=1 --pool decode=H100:2,tp=1 --rate 20 --input 400 "
+    "--output 20 --requests 40"
+)
 TRAINED = "simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16"
 PLAN = (
     "plan serve llama-3.2-1b --fleet H100:1 --rate 4 --input 100 --output 8 --requests 20 --slo ttft_p90=1s "
     "--dtype bf16 --set max_num_seqs=64 --set max_num_batched_tokens=2048"
 )
+APART = PLAN.replace("H100:1", "H100:2") + " --pools disaggregated"
 SEARCH = "plan train llama-3.2-1b --cluster H100:4 --seq 512 --global-batch 16"
 
 COMMANDS = f"""
@@ -276,6 +281,17 @@ simulate serve llama-3.2-1b --on H100 --trace lengths.csv --rate 5
   --seed 3
 simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --seed 3
+{LOAD}
+  --pool H100:1
+  --router least-kv
+  --kv-transfer layerwise
+{POOLS}
+  --pool prefill=H100:1
+  --router round-robin
+  --kv-transfer layerwise
+  --dtype fp8
+  --on H100
+  --tp 2
 {TRAINED}
   --power-limit 300
   --on H200:8
@@ -312,6 +328,13 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
 simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --ep 4
   --expert-tp 1
   --ep 8
+{PLAN}
+  --pools disaggregated
+  --pools mixed
+  --kv-transfer layerwise
+{APART}
+  --kv-transfer layerwise
+  --router least-kv
 {PLAN}
   --arrivals gamma:cv=3
   --prefix groups=2,tokens=64

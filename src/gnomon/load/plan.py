@@ -154,7 +154,7 @@ def refuse_serving_fields(plan: Plan) -> None:
 def plan_pool(plan: Plan, count: int | None = None) -> Pool:
     """All chips of a plan of one pool, or so many of them, in nodes as the plan names them."""
     if plan.pools:
-        hint = "`gnomon simulate serve --pool` and `gnomon compare` take several."
+        hint = "`gnomon simulate serve --pool` takes several."
         raise InputError(f"the plan has {len(plan.pools)} pools, and one is wanted here", where="pools", hint=hint)
     pool = planned_pool(find_chip(plan.chip, "chip"), plan.per_node, plan.chips if count is None else count)
     if plan.power_limit_w > pool.chip.tdp_w:
