@@ -107,7 +107,7 @@ def _asked(adapters: list[int], requests: Requests) -> Requests | None:
     if not adapters or requests.adapter is None:
         return None
     few = np.full(len(adapters), 2, np.int64)
-    return Requests(np.arange(len(adapters)) * 2.0, few, few, adapter=np.array(adapters))
+    return Requests(np.arange(len(adapters)) * np.float64(2), few, few, adapter=np.array(adapters))
 
 
 def _drafts(arguments: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
