@@ -17,6 +17,7 @@ class PlainTiers(Plain):
         self.loading: list[tuple[Req, float, int]] = []
         self.heard: list[Req] = []
         self.link_s = 0.0
+        self.pool.shares = True
 
     def has_requests(self) -> bool:
         return super().has_requests() or bool(self.loading)
@@ -109,7 +110,9 @@ class PlainTiers(Plain):
                 outside += 1
             self.touch(names)
             unheld = sum(not block.holders for block in found)
-            if self.cdiv(req.goal) - len(found) + unheld > len(self.pool.queue):
+            begun = [one for one, *_ in self.loading] + [one for one in self.running if one.computed < one.goal]
+            reserved = sum(max(self.cdiv(one.goal) - len(one.blocks), 0) for one in begun) if outside else 0
+            if self.cdiv(req.goal) - len(found) + unheld + reserved > len(self.pool.queue):
                 break
             self.pool.hold(found)
             req.blocks, req.hashed = found, len(found)

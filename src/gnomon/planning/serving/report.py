@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,7 +73,6 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, replica.limits),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
-            *idle_cache(question.engine.settings, _deployed(question, best.plan), question.arrivals.whole),
             *idle_in_plans(question.fleet, question.model),
         ),
         plans_considered=found.considered,

@@ -90,27 +90,6 @@ def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModell
     return (NotModelled(option=option, why=ROUTED),)
 
 
-def idle_cache(
-    given: Mapping[str, Any], deployed: Callable[[Mapping[str, Any]], tuple[Engine, Deployment]], stream: Requests
-) -> Iterator[NotModelled]:
-    """Settings of the engine that only say how the KV cache keeps prefixes, where no prompts share any; `deployed`
-    gives a replica with some settings."""
-    if stream.prefixes is not None:
-        return
-
-    def limited(settings: Mapping[str, Any]) -> tuple[ServingLimits, Hashable]:
-        engine, deployment = deployed(settings)
-        return engine.limits(deployment), engine.cost_key(deployment)
-
-    for name in given:
-        try:
-            one, other = map(limited, (given, {key: value for key, value in given.items() if key != name}))
-        except GnomonError:  # without it there is no such replica
-            continue
-        if one != other and replace(one[0], cache=None) == replace(other[0], cache=None) and one[1] == other[1]:
-            yield NotModelled(option=f"{name}={given[name]}", why="no prompts share a beginning")
-
-
 def unused_times(trace: RequestTrace | None, clients: int | None) -> tuple[NotModelled, ...]:
     """Arrivals of a trace that a closed loop does not follow."""
     if clients is None or trace is None or not trace.timed:

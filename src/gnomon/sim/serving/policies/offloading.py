@@ -18,11 +18,12 @@ from gnomon.spec.workload import Requests
 
 
 class Copies(list[int]):
-    """Preempted requests, and those that wait for a copy: when it ends, and the tokens that are computed then."""
+    """Preempted requests, and those that wait for a copy: when it ends, the tokens that are computed then, and the
+    blocks that it has."""
 
     def __init__(self, preempted: list[int] | None = None) -> None:
         super().__init__(preempted or ())
-        self.loading: dict[int, tuple[float, int]] = {}
+        self.loading: dict[int, tuple[float, int, int]] = {}
         self.heard: set[int] = set()
         """Whose copy has ended as the last call saw it."""
 
@@ -58,12 +59,16 @@ class OffloadingPolicy(ChunkedPolicy):
         return other
 
     def horizon(self, queue: Queue, now: float) -> int:
-        often = self._next(queue, now)
-        return ONCE if often != CALL and self.resumed.loading else often
+        often, copies = self._next(queue, now), self.resumed
+        if often != CALL and self.count < self._places:
+            request = copies[-1] if len(copies) else queue.head if queue.visible_s[queue.head] <= now else -1
+            if request >= 0:  # who waits for room is asked for in every call, and so used last
+                self.cache.outside(request, self.goal(request))
+        return ONCE if often != CALL and copies.loading else often
 
     def _next(self, queue: Queue, now: float) -> int:
         copies = self.resumed
-        if copies.heard or any(ready <= now for ready, _ in copies.loading.values()):
+        if copies.heard or any(ready <= now for ready, *_ in copies.loading.values()):
             return CALL
         if not len(copies) and copies.loading:  # only arrivals matter
             if self.partial >= 0 or not self.decoding or queue.visible_s[queue.head] <= now:
@@ -114,29 +119,41 @@ class OffloadingPolicy(ChunkedPolicy):
             queue.scheduled_s[request] = now
 
     def _load(self, request: int, goal: int, outside: int, now: float) -> int:
-        """Begin a copy; its tokens, none where there is no room for the whole request."""
+        """Begin a copy; its tokens, none where there is no room for the whole request beside what others that compute
+        or copy their prompts still need."""
+        if self.cache.need(request, goal) + self._reserved() > self.cache.free:
+            return 0
         found = self.cache.enter(request, goal, outside * self._block)
         if found == NO_ROOM:
             return 0
         self._free_s = ready = max(now, self._free_s) + self._copy_s + outside * self._block_s
-        tokens = min(found + outside * self._block, goal - 1)
-        self.resumed.loading[request] = (ready, tokens)
+        self._least_free = min(self._least_free, self.cache.free)
+        copied = found + outside * self._block
+        tokens = min(copied, goal - 1)  # the last one is computed again where the copy has it
+        self.resumed.loading[request] = (ready, tokens, copied // self._block)
         if request not in self._made:
             self.cached[request] = tokens
         return outside
+
+    def _reserved(self) -> int:
+        """Blocks that prompts which are begun, or wait for a copy, have not taken yet."""
+        block = self._block
+        begun = [(one, held) for one, (_, _, held) in self.resumed.loading.items()]
+        if self.partial >= 0:
+            begun.append((self.partial, -(-self.partial_tokens // block)))
+        return sum(max(-(-self.goal(one) // block) - held, 0) for one, held in begun)
 
     def _admit_copied(
         self, queue: Queue, now: float, budget: int, chunks: list[tuple[int, int]], prompts: list[int]
     ) -> int:
         """Let requests in whose copy has ended, in the order of their copies."""
         copies, block = self.resumed, self._block
-        heard, before = {one for one, (ready, _) in copies.loading.items() if ready <= now}, copies.heard
+        heard, before = {one for one, (ready, *_) in copies.loading.items() if ready <= now}, copies.heard
         for request in [one for one in copies.loading if one in (before if self._lookahead else heard)]:
             if budget <= 0 or self.count >= self._places:
                 break
-            goal, (_, tokens) = self.goal(request), copies.loading[request]
+            goal, (_, tokens, held) = self.goal(request), copies.loading[request]
             new = min(goal - tokens, budget)
-            held = -(-(tokens + 1) // block) if tokens == goal - 1 else -(-tokens // block)
             need = max(-(-(tokens + new) // block) - held, 0)
             if need > self.cache.free:
                 break
