@@ -74,7 +74,7 @@ def idle_settings(
             other = engine.limits(replace(deployment, settings=dict(deployment.settings) | settings))
         except GnomonError:
             continue
-        alone = stream.prefixes is None and not preempted
+        alone = stream.prefixes is None and not preempted and limits.policy == other.policy
         names = ("by_priority", "host_blocks", "adapter_slots", *(["cache"] if alone else []))
         ordered = any(getattr(limits, one) != getattr(other, one) for one in names)
         if ordered and told(limits) == told(other):
