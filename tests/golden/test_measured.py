@@ -100,7 +100,7 @@ def test_bands_under_load_hold_what_was_measured() -> None:
         engine, deployment = deploy(load_model(model), parse_pool("H200"), engine=called)
         for load in measured(model).loads:
             run = simulate(load.requests, engine.step_cost(deployment), engine.limits(deployment))
-            found = bands(engine, deployment, run)
+            found = bands(engine, deployment, run, load.requests)
             for metric, part in (("ttft_s", "ttft"), ("tpot_s", "decode")):
                 for statistic, level in (("p50", 0.5), ("p90", 0.9)):
                     (low, high), truth = found[metric][statistic], float(np.nanquantile(load.times[part], level))
