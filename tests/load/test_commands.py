@@ -125,7 +125,7 @@ def test_a_configuration_file_by_itself_and_by_its_flag(tmp_path: Path, monkeypa
 
 def test_docker_run() -> None:
     found = gnomon.import_plan(
-        "docker run --gpus '\"device=0,1\"' -v ~/.cache:/root/.cache -e VLLM_USE_V1=1 -p 8000:8000 --ipc=host "
+        "docker run --gpus '\"device=0,1\"' -v ~/.cache:/cache -e VLLM_USE_V1=1 -p 8000:8000 --ipc=host "
         "vllm/vllm-openai:latest --model mistralai/Mistral-7B-v0.1 -tp=2",
         on="A100",
     )
