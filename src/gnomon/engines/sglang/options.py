@@ -7,11 +7,12 @@ the degrees or on the memory that weights leave is found when both are known (`r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.option_values import bad_value, boolean
+from gnomon.engines.option_values import number as number_of
 from gnomon.engines.sglang.order import ORDERS
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Chip, LatentAttention, Model, NotModelled, Pool
@@ -24,7 +25,6 @@ SMALL_MEMORY_MIB, SMALL_CHUNK, LARGE_CHUNK = 20 * 1024, 2048, 16384
 """Tokens of a chunk by the memory of the chip, in MiB."""
 PAGES_BLACKWELL = 64
 """Tokens of a page where TensorRT-LLM's attention kernels run, as they do on data-centre Blackwell chips."""
-_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,39 +263,15 @@ def _named(name: str) -> str:
 def _parsed(option: SglangOption, value: Any) -> int | float | bool | str:
     if option.kind is str:
         if str(value) not in option.choices:
-            raise _bad(option, value, f"one of {', '.join(option.choices)}")
+            raise bad_value(option, value, f"one of {', '.join(option.choices)}")
         return str(value)
     if option.kind is bool:
-        return _boolean(option, value)
-    number = _number(option, value)
+        return boolean(option, value)
+    number = number_of(option, value)
     if number == option.off:
         return int(number)
     if option.name == "mem_fraction_static" and not 0 < number < 1:
-        raise _bad(option, value, "a share between 0 and 1")
+        raise bad_value(option, value, "a share between 0 and 1")
     if not option.low <= number <= option.high:
-        raise _bad(option, value, f"between {option.low:g} and {option.high:,.0f}")
+        raise bad_value(option, value, f"between {option.low:g} and {option.high:,.0f}")
     return int(number) if option.kind is int else number
-
-
-def _boolean(option: SglangOption, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in (*_TRUE, *_FALSE):
-        raise _bad(option, value, "true or false")
-    return text in _TRUE
-
-
-def _number(option: SglangOption, value: Any) -> float:
-    wanted = "a whole number" if option.kind is int else "a number"
-    try:
-        number = float("x" if isinstance(value, bool) else str(value).replace(",", ""))
-    except ValueError:
-        raise _bad(option, value, wanted) from None
-    if not math.isfinite(number) or (option.kind is int and number != int(number)):
-        raise _bad(option, value, wanted)
-    return number
-
-
-def _bad(option: SglangOption, value: Any, wanted: str) -> InputError:
-    return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It is: {option.what}.")

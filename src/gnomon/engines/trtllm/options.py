@@ -8,18 +8,18 @@ no settings: they come from the strategy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.option_values import bad_value, boolean
+from gnomon.engines.option_values import number as number_of
 from gnomon.engines.trtllm.graphs import DEFAULT_LARGEST, batch_sizes
 from gnomon.engines.trtllm.overheads import SERVED_BY
 from gnomon.engines.trtllm.scheduler import GUARANTEED_NO_EVICT, MAX_UTILIZATION
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Model, NotModelled, Pool
 
-_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 GRAPHS = "there are no captured decode steps of these sizes here"
 QUEUED = "it decides how requests come in, which only a simulated load has"
 
@@ -258,15 +258,15 @@ def _parsed(option: TrtllmOption, value: Any) -> int | float | bool | str:
         return _sizes(option, value)
     if option.kind is str:
         if str(value) not in option.choices:
-            raise _bad(option, value, f"one of {', '.join(option.choices)}")
+            raise bad_value(option, value, f"one of {', '.join(option.choices)}")
         return str(value)
     if option.kind is bool:
-        return _boolean(option, value)
-    number = _number(option, value)
+        return boolean(option, value)
+    number = number_of(option, value)
     if option.kind is float and not 0 < number <= 1:
-        raise _bad(option, value, "a share above 0 and at most 1")
+        raise bad_value(option, value, "a share above 0 and at most 1")
     if not option.low <= number <= option.high:
-        raise _bad(option, value, f"between {option.low:g} and {option.high:,.0f}")
+        raise bad_value(option, value, f"between {option.low:g} and {option.high:,.0f}")
     return int(number) if option.kind is int else number
 
 
@@ -274,29 +274,5 @@ def _sizes(option: TrtllmOption, value: Any) -> str:
     """A list of sizes as text."""
     words = [str(one) for one in value] if isinstance(value, list | tuple) else str(value).replace(",", " ").split()
     if not all(word.isdigit() and 0 < int(word) <= 2**17 for word in words):
-        raise _bad(option, value, "a list of whole numbers")
+        raise bad_value(option, value, "a list of whole numbers")
     return " ".join(str(size) for size in sorted({int(word) for word in words}))
-
-
-def _boolean(option: TrtllmOption, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in (*_TRUE, *_FALSE):
-        raise _bad(option, value, "true or false")
-    return text in _TRUE
-
-
-def _number(option: TrtllmOption, value: Any) -> float:
-    wanted = "a whole number" if option.kind is int else "a number"
-    try:
-        number = float("x" if isinstance(value, bool) else str(value).replace(",", ""))
-    except ValueError:
-        raise _bad(option, value, wanted) from None
-    if not math.isfinite(number) or (option.kind is int and number != int(number)):
-        raise _bad(option, value, wanted)
-    return number
-
-
-def _bad(option: TrtllmOption, value: Any, wanted: str) -> InputError:
-    return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It is: {option.what}.")

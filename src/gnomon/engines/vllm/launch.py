@@ -120,7 +120,9 @@ def not_expressed(plan: Plan) -> list[str]:
     """What of the plan vLLM's options cannot express."""
     model, missing = load_model(plan.model), []
     if plan.replicas > 1:
-        how = {"random": "at random", "round-robin": "round-robin"}.get(plan.router, "by least requests")
+        how = {"random": "at random", "round-robin": "round-robin"}.get(
+            plan.router, f"by {plan.router.replace('-', ' ')}"
+        )
         missing.append(f"the router: a load balancer that assigns requests to the {plan.replicas:,} replicas {how}")
     elif plan.router != ROUTERS[0]:
         missing.append(f"the router {plan.router}: one replica has every request")

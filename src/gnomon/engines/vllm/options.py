@@ -6,11 +6,12 @@ Parallel degrees are no settings: they come from the strategy. Defaults are thos
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.option_values import bad_value, boolean
+from gnomon.engines.option_values import number as number_of
 from gnomon.engines.vllm.drafts import METHODS
 from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
@@ -22,7 +23,6 @@ LARGE_MEMORY_BYTES = 70 * 1024**3
 """From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
 LARGEST_DEFAULT_CAPTURE = 512
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,39 +345,15 @@ def parsed(option: Option, value: Any) -> int | float | bool | str:
     """A value of a setting, from a text or as it is. Raises InputError where it is none."""
     if option.kind is str:
         if option.choices and str(value) not in option.choices:
-            raise _bad(option, value, f"one of {', '.join(option.choices)}")
+            raise bad_value(option, value, f"one of {', '.join(option.choices)}")
         return str(value)
     if option.kind is bool:
-        return _boolean(option, value)
-    number = _number(option, value)
+        return boolean(option, value)
+    number = number_of(option, value)
     if option.name == "gpu_memory_utilization" and not 0 < number <= 1:
-        raise _bad(option, value, "a share above 0 and at most 1")
+        raise bad_value(option, value, "a share above 0 and at most 1")
     if not option.low <= number <= option.high:
-        raise _bad(option, value, f"between {option.low:g} and {option.high:,.0f}")
+        raise bad_value(option, value, f"between {option.low:g} and {option.high:,.0f}")
     if option.kind is int and number % option.step:
-        raise _bad(option, value, f"a multiple of {option.step}")
+        raise bad_value(option, value, f"a multiple of {option.step}")
     return int(number) if option.kind is int else number
-
-
-def _boolean(option: Option, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in (*_TRUE, *_FALSE):
-        raise _bad(option, value, "true or false")
-    return text in _TRUE
-
-
-def _number(option: Option, value: Any) -> float:
-    wanted = "a whole number" if option.kind is int else "a number"
-    try:
-        number = float("x" if isinstance(value, bool) else str(value).replace(",", ""))
-    except ValueError:
-        raise _bad(option, value, wanted) from None
-    if not math.isfinite(number) or (option.kind is int and number != int(number)):
-        raise _bad(option, value, wanted)
-    return number
-
-
-def _bad(option: Option, value: Any, wanted: str) -> InputError:
-    return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It is: {option.what}.")

@@ -14,7 +14,7 @@ from gnomon.engines.operations import Operations
 from gnomon.errors import DoesNotFitError, GnomonError, InfeasibleError, InputError
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
-from gnomon.planning.serving.one_plan import UNSIMULATED, _candidate
+from gnomon.planning.serving.one_plan import UNSIMULATED, candidate_of
 from gnomon.planning.serving.plan import LEAST_REQUESTS, TRACE_REQUESTS, plan_on
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
@@ -98,7 +98,7 @@ def _measured(plan: Plan, task: PlanTask) -> PlanScore:
     arrivals = task.arrivals
     if not arrivals.rate_per_s:
         raise InputError("the load has no rate", where="--rate", hint="Give the requests per second that there are.")
-    candidate = _candidate(plan, task)
+    candidate = candidate_of(plan, task)
     replicas = Replicas(task.setup, [candidate.family], arrivals.longest)
     if replicas.find(candidate.family) is None:
         raise DoesNotFitError(f"a replica has no room for a request of {arrivals.longest:,} tokens")

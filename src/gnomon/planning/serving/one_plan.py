@@ -25,7 +25,7 @@ def plan_under(plan: Plan, task: PlanTask) -> PlanScore:
     arrivals = task.arrivals
     if not arrivals.rate_per_s:
         raise InputError("the load has no rate", where="load.rate_per_s", hint="Give --rate.")
-    candidate = _candidate(plan, task)
+    candidate = candidate_of(plan, task)
     replicas = Replicas(task.setup, [candidate.family], arrivals.longest)
     if replicas.find(candidate.family) is None:
         raise DoesNotFitError(f"a replica has no room for a request of {arrivals.longest:,} tokens")
@@ -34,7 +34,7 @@ def plan_under(plan: Plan, task: PlanTask) -> PlanScore:
     return PlanBook(task, evaluator).score(evaluator.evaluate(candidate, arrivals.rate_per_s, Level.TO_THE_END))
 
 
-def _candidate(plan: Plan, task: PlanTask) -> Candidate:
+def candidate_of(plan: Plan, task: PlanTask) -> Candidate:
     """The plan as a search knows it, the only one of its space."""
     (pool,) = task.fleet.pools
     family = PlanFamily(
