@@ -12,6 +12,7 @@ second  ngram-off   prompts of repeated patterns, without speculation
         ngram       the same with n-gram drafts of 3 tokens, all requests greedy or half of them
         fp8-kv      the KV cache in fp8
         offload     the prefixes that exceed the KV cache, with blocks kept in host memory
+third, fourth       the same options on models that no fit has seen, with other shares of shared prompts and other rates
 
 `base` also has the loads without any option that `lora` and `fp8-kv` are compared with: static batches of 1,024 tokens
 in and 128 out, and Poisson arrivals. Loads of one name have the same arrivals, lengths and prompts on every engine of a
@@ -44,7 +45,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ from gnomon.engines.vllm.runner import VllmRunner, versions
 from gnomon.load import config_of
 from gnomon.spec import Requests
 
+UNSEEN, UNSEEN_FIRST_RUNNER = "mistral-7b", "granite-3.3-8b"
+"""Of the batches whose loads nothing was fitted to and nobody had seen when their model was made."""
 DENSE, OTHER = "qwen3-8b", "glm-4-9b-0414"
 """OTHER runs on vLLM's first model runner with and without n-gram drafts, so that the two differ in nothing else."""
 FREE = 0.03
@@ -70,15 +73,30 @@ PLAIN = (1024, 256)
 STATIC = (1024, 128)
 SHARE = 0.6
 """Of the saturation rate."""
-GROUPS = 16
-SHARED = {"shared-30": 0.32, "shared-80": 0.84}
-"""Share of the tokens that are a group's prefix; less of them are found, since the first of a group finds none."""
 OVER_GROUPS, OVER_PER_S = 80, 9.0
 """Prefixes of 2,560 tokens that 21 GiB of KV cache cannot all hold and 32 GiB of host memory can."""
 RANK = 16
 START_S = 240.0
 DRAFTS = {"method": "ngram_gpu", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPrompts:
+    """Prompts of groups: `share` of about `tokens` is the group's prefix. Less is found in the cache, since the first
+    request of a group finds none."""
+
+    share: float
+    groups: int = 16
+    tokens: int = 2048
+
+
+SHARED = {"shared-30": SharedPrompts(share=0.32), "shared-80": SharedPrompts(share=0.84)}
+OTHER_SHARED = {
+    "shared-50": SharedPrompts(share=0.55, groups=40, tokens=1200),
+    "shared-70": SharedPrompts(share=0.75, groups=24, tokens=5000),
+}
+"""For a model that no fit has seen: more groups, shorter and longer prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,20 +182,29 @@ class Maker:
     def static(self, count: int, **options: Any) -> Work:
         return self.plain("static", 0.0, count, STATIC, **options)
 
-    def shared(self, name: str, share: float, rate_per_s: float, count: int, *, apart: bool = False) -> Work:
-        """Prompts of about 2,048 tokens of which this share is a prefix of their group; some groups are asked for more.
+    def shared(
+        self,
+        name: str,
+        mix: SharedPrompts,
+        rate_per_s: float,
+        count: int,
+        *,
+        apart: bool = False,
+    ) -> Work:
+        """Prompts of which a share is the prefix of their group; some groups are asked for more.
 
         apart: the same lengths, but no prompt has a token in common with another.
         """
+        share, groups, tokens = mix.share, mix.groups, mix.tokens
         arrivals = self._arrivals(name, rate_per_s, count)
         draw = self._draw(name)
         each = len(arrivals)
-        weights = 1 / np.arange(1, GROUPS + 1) ** 0.7
-        group = draw.choice(GROUPS, each, p=weights / weights.sum())
-        mean = 2048 * share
-        lengths = draw.integers(round(0.7 * mean), round(1.3 * mean), GROUPS)
+        weights = 1 / np.arange(1, groups + 1) ** 0.7
+        group = draw.choice(groups, each, p=weights / weights.sum())
+        mean = tokens * share
+        lengths = draw.integers(round(0.7 * mean), round(1.3 * mean), groups)
         prefixes = [self._tokens(draw, int(length)) for length in lengths]
-        own = draw.integers(round(0.5 * (2048 - mean)), round(1.5 * (2048 - mean)), each)
+        own = draw.integers(round(0.5 * (tokens - mean)), round(1.5 * (tokens - mean)), each)
         outputs = draw.integers(64, 193, each)
         prompts = []
         for index, length in zip(group, own, strict=True):
@@ -520,10 +547,10 @@ def at_share(bench: Bench, make: Callable[[str, float, int], Work], name: str, m
 
 
 def base(bench: Bench) -> None:
-    for name, share in SHARED.items():
-        rate = at_share(bench, lambda n, r, c, s=share: bench.make.shared(n, s, r, c), name)  # type: ignore[misc]
+    for name, mix in SHARED.items():
+        rate = at_share(bench, lambda n, r, c, m=mix: bench.make.shared(n, m, r, c), name)  # type: ignore[misc]
         if name == "shared-30":
-            bench.run(bench.make.shared(name, share, rate, COUNT, apart=True))
+            bench.run(bench.make.shared(name, mix, rate, COUNT, apart=True))
     statics(bench)
     bench.run(bench.make.plain("plain", PLAIN_PER_S, COUNT))
     bench.run(bench.make.over(fill=True))
@@ -571,6 +598,27 @@ def offload(bench: Bench) -> None:
     statics(bench, (8, 128))
 
 
+def other_base(bench: Bench) -> None:
+    for name, mix in OTHER_SHARED.items():
+        at_share(bench, lambda n, r, c, m=mix: bench.make.shared(n, m, r, c), name)  # type: ignore[misc]
+    at_share(bench, lambda n, r, c: bench.make.plain(n, r, c), "plain")
+
+
+def other_lora(bench: Bench, adapters: int, slots: int) -> None:
+    bench.run(bench.make.cold(adapters))
+    bench.warm(adapters=slots)
+    statics(bench, (8, 64), adapters=slots)
+    at_share(bench, lambda n, r, c: bench.make.plain(n, r, c, adapters=adapters), "plain")
+    bench.run(bench.make.plain("plain-slow", 4.0, COUNT // 2, adapters=adapters))
+
+
+def other_ngram(bench: Bench) -> None:
+    bench.warm(patterns=True)
+    statics(bench, (8, 64), patterns=True, greedy=1.0)
+    bench.run(bench.make.plain("patterns-greedy", PLAIN_PER_S, COUNT, patterns=True, greedy=1.0))
+    bench.run(bench.make.plain("patterns-half", 0.6 * PLAIN_PER_S, COUNT, patterns=True, greedy=0.5))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     model: str
@@ -601,7 +649,34 @@ ENGINES = {
         takes_s=70.0,
     ),
 }
-BATCHES = {"first": ("base", "lora-8", "lora-4"), "second": ("ngram-off", "ngram", "fp8-kv", "offload")}
+ENGINES |= {
+    "other-base": Engine(model=UNSEEN, kv_gib=21.0, arguments={}, loads=other_base, takes_s=150.0),
+    "other-lora-4": Engine(
+        model=UNSEEN,
+        kv_gib=21.0,
+        arguments=_lora(4, 4),
+        loads=lambda bench: other_lora(bench, 4, 4),
+        takes_s=125.0,
+        adapters=4,
+    ),
+    "other-lora-8": Engine(
+        model=UNSEEN,
+        kv_gib=14.0,
+        arguments=_lora(8, 32),
+        loads=lambda bench: other_lora(bench, 32, 8),
+        takes_s=140.0,
+        adapters=32,
+    ),
+    "other-ngram": replace(ENGINES["ngram"], model=UNSEEN_FIRST_RUNNER, kv_gib=14.0, loads=other_ngram, takes_s=125.0),
+    "other-fp8-kv": replace(ENGINES["fp8-kv"], model=UNSEEN),
+    "other-offload": replace(ENGINES["offload"], model=UNSEEN, loads=offload, takes_s=85.0),
+}
+BATCHES = {
+    "first": ("base", "lora-8", "lora-4"),
+    "second": ("ngram-off", "ngram", "fp8-kv", "offload"),
+    "third": ("other-base", "other-lora-4", "other-lora-8"),
+    "fourth": ("other-ngram", "other-fp8-kv", "other-offload"),
+}
 
 
 def measure(name: str, out: Path, hold: Path, model: str | None, scale: float) -> None:

@@ -100,8 +100,7 @@ def host_figures(base: Data, few: Data, many: Data, groups: int, size: float) ->
     """Of a launch and of loading an adapter. A request alone whose adapter is in a slot, in memory, and on disk."""
     plain, slot, memory = (first_us(next(loads(data, "static"))) for data in (base, few, many))
     load, adapted = next(loads(base, "plain")), next(loads(few, "plain"))
-    idle, busy = slot - plain, launch_us(adapted) - launch_us(load)
-    host = float(np.sqrt(idle * busy))
+    host = launch_us(adapted) - launch_us(load)
     copied = memory - slot
     cold = next(loads(few, "cold"))
     disk = float(np.median([first_us(cold, place) for place in range(cold["requests"])]))
