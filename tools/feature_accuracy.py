@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,9 +81,12 @@ def read(path: Path) -> Iterator[Measured]:
     before: Requests | None = None
     used: list[int] = []
     """Adapters, by last use."""
+    warmed = False
     for load in data["loads"]:
         if load.get("error") or not load.get("requests"):
             continue
+        if not warmed and load["name"] != "cold":  # the tool then has all slots asked for
+            used, warmed = _last(used, range(arguments.get("max_loras", 0))), True
         requests, times = _requests(load)
         yield Measured(
             engine=data["name"],
@@ -98,8 +101,12 @@ def read(path: Path) -> Iterator[Measured]:
         )
         before = requests
         if requests.adapter is not None:
-            new = dict.fromkeys(requests.adapter.tolist())
-            used = [one for one in used if one not in new] + list(new)
+            used = _last(used, requests.adapter.tolist())
+
+
+def _last(used: list[int], then: Iterable[int]) -> list[int]:
+    new = dict.fromkeys(then)
+    return [one for one in used if one not in new] + list(new)
 
 
 def _asked(adapters: list[int], requests: Requests) -> Requests | None:

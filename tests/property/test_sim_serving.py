@@ -132,6 +132,7 @@ def ordered_cases(draw: st.DrawFn) -> Case:
         host_adapters=slots + 1 if slots else 0,
         adapter_copy_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
         adapter_read_s=draw(st.sampled_from([0.0, 0.1])),
+        adapters_wait=draw(st.booleans()),
     )
     cost = Adapted(cost if isinstance(cost, Unmetered) else Cliffs())
     adapter = np.array(draw(numbers)) - 1

@@ -413,6 +413,8 @@ class Plain:
             if launch and step.adapters:
                 tokens = sum(tokens for _, tokens, _, _ in step.work)
                 launch += step.held_s + self.cost.varied_launch(tokens, step.adapters)
+                if self.limits.adapters_wait:
+                    launch += max(self.device_end - self.now, 0.0)
             step.end_s = max(step.start_s + idle + seconds, self.now + launch)
             self.busy_s += seconds
             self.device_end = step.end_s

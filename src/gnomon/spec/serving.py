@@ -49,6 +49,9 @@ class ServingLimits:
     """Until an adapter is copied from there into a slot; the step that needs it is launched later by so much."""
     adapter_read_s: float = 0.0
     """Until one that is not in the host's memory is there."""
+    adapters_wait: bool = False
+    """Whether a step with prompts and adapters is launched only once the step in flight has ended: the host waits for
+    the device where it writes down which tokens have which adapter."""
     drafts: int = 0
     """Tokens that are drafted for each decode, and verified in its next step."""
     draft_shares: tuple[tuple[float, tuple[float, ...]], ...] = ()

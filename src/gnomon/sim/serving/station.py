@@ -275,6 +275,8 @@ class Station:
             sequences = decodes + len(chunks)
             launch = cost.launch(tokens, sequences, len(chunks))
             if variant:
+                if before > now and self._limits.adapters_wait:
+                    launched = before
                 launched += policy.held_s + cost.varied_launch(tokens, variant)
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
