@@ -117,6 +117,8 @@ class EngineCommand:
     image: str = ""
     """The container image it runs in, where one is named."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    known: int = 0
+    """Of a configuration file, the fields that are the engine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,8 @@ class ImportedCommand:
     devices: int
     """Chips that the process may see; 0 where nothing says so."""
     ignored: tuple[IgnoredOption, ...]
+    replicas: int = 1
+    """Replicas that this one command starts."""
 
     @property
     def same(self) -> tuple[Any, ...]:

@@ -215,7 +215,7 @@ def _replicas(
 ) -> tuple[int, tuple[IgnoredOption, ...]]:
     heads = [one for one in servers if not one.command.worker]
     sure = [one for one in heads if not one.process.alternative] or heads[:1]
-    counted = sum(one.process.count for one in sure)
+    counted = sum(one.process.count * one.command.replicas for one in sure)
     ranks, header = _ranks(heads[0].command), _HEADER.fullmatch(source.header)
     if header and int(header[2]) == ranks and not heads[0].process.counted:
         counted = int(header[1])
@@ -248,7 +248,7 @@ def _total(on: str | Pool | None) -> int:
 def _chip_counts(heads: Sequence[StartedServer]) -> Iterator[IgnoredOption]:
     """What containers and variables say of chips beside the degrees. Raises InputError where they are too few."""
     for one in heads:
-        needed = -(-_ranks(one.command) // max(one.command.nodes, one.process.nodes))
+        needed = -(-_ranks(one.command) * one.command.replicas // max(one.command.nodes, one.process.nodes))
         for given, what in ((one.process.chips, "chips of the container"), (one.command.devices, "visible chips")):
             if given and given < needed:
                 message = f"its degrees take {needed} chips on each node, and it has {given}"

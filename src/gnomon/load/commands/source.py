@@ -106,11 +106,12 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
 
 def _configured(fields: Mapping[str, Any], name: str) -> Iterator[StartedProcess]:
     """The configuration file of an engine."""
-    for engine, found in command_readers():
-        command = found.config_command(fields)
-        if command is not None:
-            yield StartedProcess(words=(), where=name, configured={engine: command})
-            return
+    read = {engine: found.config_command(fields) for engine, found in command_readers()}
+    known = {engine: command for engine, command in read.items() if command is not None}
+    if known:
+        first = max(known, key=lambda engine: known[engine].known)
+        yield StartedProcess(words=(), where=name, configured={first: known[first]})
+        return
     keys = ", ".join(map(str, list(fields)[:3])) or "nothing"
     hint = "Known: Kubernetes manifests, compose files, and an engine's own configuration."
     raise InputError(f"holds no command: its fields are {keys}", where=name, hint=hint)
