@@ -76,6 +76,14 @@ class CommandImport:
     """Why flags that nobody takes change nothing."""
     ignored: list[IgnoredOption] = field(default_factory=list)
 
+    def where(self, flag: str) -> str:
+        """A flag as errors name it."""
+        return f"--{flag}"
+
+    def option(self, flag: str, value: Value) -> str:
+        """A flag with its value, as it is listed."""
+        return option_text(flag, value)
+
     def take(self, flag: str) -> Value | None:
         """A flag's value, once; nothing where it is not given."""
         return self.read.values.pop(flag, None)
@@ -83,37 +91,35 @@ class CommandImport:
     def text(self, flag: str) -> str:
         """A flag's value as one text; empty where it is not given."""
         value = self.take(flag)
-        return "" if value is None else single(flag, value)
+        return "" if value is None else single(self.where(flag), value)
 
     def whole(self, flag: str, default: int) -> int:
         """A flag's value as a whole number above zero."""
         value = self.take(flag)
         if value is None:
             return default
-        text = single(flag, value)
+        text = single(self.where(flag), value)
         if not re.fullmatch(r"[+]?\d{1,9}", text) or not 1 <= int(text) <= MOST_DEGREE:
-            raise InputError(f"'{text}' is not a whole number above zero", where=f"--{flag}")
+            raise InputError(f"'{text}' is not a whole number above zero", where=self.where(flag))
         return int(text)
 
     def ignore(self, option: str, why: str, *, affects: bool) -> None:
         self.ignored.append(IgnoredOption(option=option, why=why, affects=affects))
 
-    def usual(self, flag: str, default: str, what: str, title: str) -> None:
-        """Take a flag whose default alone is priced; any other value is listed as not modelled."""
-        value = self.take(flag)
-        if value is not None:
-            same = value == default
-            self.ignore(option_text(flag, value), f"{title}'s default" if same else what, affects=not same)
-
     def model(self, flag: str, example: str) -> str:
         """The model, by its place or by its flag. Raises InputError where there is none, or two."""
         named, place = self.take(flag), self.read.model
-        other = single(flag, named) if named is not None else ""
+        other = single(self.where(flag), named) if named is not None else ""
         if place and other and place != other:
             raise InputError(f"two models are named, '{place}' and '{other}'", hint="Name one.")
         if not place and not other:
             raise InputError("the command names no model", hint=f"`{example}` does.")
-        return single(flag, place or other)
+        return single(self.where(flag), place or other)
+
+    def rank(self, flag: str) -> tuple[bool, bool]:
+        """Whether a process is not the first of its replica, and whether its rank is the shell's to say."""
+        value = self.take(flag)
+        return value is not None and str(value) != "0", isinstance(value, Variable)
 
     def version(self, title: str, known: str) -> str:
         """The engine's version that an image names; nothing where it names none, or one without figures."""
@@ -137,7 +143,7 @@ class CommandImport:
         """What nobody has taken: flags, arguments that a script hands on, and variables that the engine reads."""
         for name, value in self.read.values.items():
             unused = self.unused[name]
-            yield IgnoredOption(option=option_text(name, value), why=unused.why, affects=unused.affects)
+            yield IgnoredOption(option=self.option(name, value), why=unused.why, affects=unused.affects)
         for word in self.read.handed_on:
             yield IgnoredOption(option=word, why="what the script is called with is not known", affects=True)
         for name, value in self.command.environment.items():
@@ -146,33 +152,33 @@ class CommandImport:
                 yield IgnoredOption(option=f"{name}={value}", why=why, affects=True)
 
 
-def single(flag: str, value: Value) -> str:
+def single(where: str, value: Value) -> str:
     """A value that acts, and so has to be known."""
     if isinstance(value, Variable):
-        raise unset(value, f"--{flag}")
+        raise unset(value, where)
     if not isinstance(value, str):
-        raise InputError(f"'{value}' is not a single value", where=f"--{flag}")
+        raise InputError(f"'{value}' is not a single value", where=where)
     return value
 
 
-def setting(flag: str, value: Value, parsed: Callable[[str], Any]) -> Any:
+def setting(where: str, value: Value, parsed: Callable[[str], Any]) -> Any:
     """A setting of a flag; what is wrong with it is said of the flag."""
     if isinstance(value, bool):
         return value
-    text = single(flag, value)
+    text = single(where, value)
     try:
         return parsed(text)
     except GnomonError as error:
-        error.where = f"--{flag}"
+        error.where = where
         raise
 
 
-def sizes(flag: str, value: Any) -> list[int]:
+def sizes(where: str, value: Any) -> list[int]:
     """A list of whole numbers."""
     given = value if isinstance(value, (list, tuple)) else [value]
     whole = [int(str(one)) for one in given if re.fullmatch(r"\d{1,7}", str(one))]
     if len(whole) != len(given) or not whole:
-        raise InputError(f"'{' '.join(map(str, given))}' are not whole numbers", where=f"--{flag}")
+        raise InputError(f"'{' '.join(map(str, given))}' are not whole numbers", where=where)
     return whole
 
 

@@ -117,8 +117,12 @@ class EngineCommand:
     image: str = ""
     """The container image it runs in, where one is named."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+    """Which of the engine's programs it is, where it has several."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of a configuration file whose fields are no flags, the fields."""
     known: int = 0
-    """Of a configuration file, the fields that are the engine's."""
+    """Of a configuration file, how many fields are the engine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +145,8 @@ class ImportedCommand:
     ignored: tuple[IgnoredOption, ...]
     replicas: int = 1
     """Replicas that this one command starts."""
+    any_rank: bool = False
+    """Whether only the shell says which process of its replica it is, so that it may be the first."""
 
     @property
     def same(self) -> tuple[Any, ...]:

@@ -44,10 +44,12 @@ class SglangOption:
     """Why no figure depends on it, where none does."""
     idle: str = ""
     """Why an answer may not depend on it, of settings that others do depend on."""
+    flagged: str = ""
+    """Its flag, where that has another name."""
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return self.flagged or "--" + self.name.replace("_", "-")
 
 
 OPTIONS = (
@@ -125,7 +127,7 @@ OPTIONS = (
     ),
     SglangOption(
         "cuda_graph_max_bs", int, "sequences of the largest captured decode step",
-        high=2**14,
+        high=2**14, flagged="--cuda-graph-max-bs-decode",
         idle="these steps run in the same graph, or without one",
     ),
     SglangOption(
@@ -170,7 +172,7 @@ REFUSED = {
 def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     """Every setting, with SGLang's defaults where none (or None) was given and they are known already."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    values = {name: _parsed(BY_NAME[name], value) for name, value in named.items()}
+    values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["context_length"] is None:
         settings["context_length"] = model.max_context
@@ -260,7 +262,8 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: SglangOption, value: Any) -> int | float | bool | str:
+def parsed(option: SglangOption, value: Any) -> int | float | bool | str:
+    """A setting's value, from a text or as it is. Raises InputError where it has no such value."""
     if option.kind is str:
         if str(value) not in option.choices:
             raise bad_value(option, value, f"one of {', '.join(option.choices)}")

@@ -171,7 +171,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     """Every setting, with TensorRT-LLM's defaults where none (or None) was given. Texts such as `true` are
     understood."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    values = {name: _parsed(BY_NAME[name], value) for name, value in named.items()}
+    values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["max_seq_len"] is None:
         settings["max_seq_len"] = model.max_context
@@ -253,7 +253,8 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: TrtllmOption, value: Any) -> int | float | bool | str:
+def parsed(option: TrtllmOption, value: Any) -> int | float | bool | str:
+    """A setting's value, from a text or as it is. Raises InputError where it has no such value."""
     if option.name == "cuda_graph_batch_sizes":
         return _sizes(option, value)
     if option.kind is str:

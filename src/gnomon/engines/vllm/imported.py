@@ -51,7 +51,7 @@ def import_command(command: EngineCommand, names: CommandNames) -> ImportedComma
     read = read_arguments(command.arguments)
     config = read.values.pop("config", None)
     if config is not None:
-        read = read_arguments(config_words(names.config(single("config", config)), TABLE)).below(read)
+        read = read_arguments(config_words(names.config(single("--config", config)), TABLE)).below(read)
     return _Import(read, command, names, UNUSED).made()
 
 
@@ -94,8 +94,7 @@ class _Import(CommandImport):
         nodes, local = self.whole("nnodes", 1), self.whole("data-parallel-size-local", dp)
         worker = self.take("headless") is True
         for flag in ("node-rank", "data-parallel-rank", "data-parallel-start-rank"):
-            value = self.take(flag)
-            worker = worker or (value is not None and str(value) != "0")
+            worker = self.rank(flag)[0] or worker
         for flag in ("data-parallel-hybrid-lb", "data-parallel-external-lb"):
             if self.take(flag) is True:
                 self.ignore(f"--{flag}", "not modelled: who assigns requests to data-parallel ranks", affects=True)
@@ -127,7 +126,7 @@ class _Import(CommandImport):
 
     def _priced(self, flag: str, name: str, value: Value) -> bool:
         """Whether a choice of vLLM's is one that Gnomon has figures for."""
-        text = single(flag, value)
+        text = single(f"--{flag}", value)
         if text not in CHOICES[flag]:
             raise unknown_name("value", text, CHOICES[flag], where=f"--{flag}")
         if text in BY_NAME[name].choices:
@@ -166,7 +165,7 @@ class _Import(CommandImport):
 
     def _captured(self, given: Any, settings: dict[str, Any]) -> None:
         name, flag = LARGEST_CAPTURE, "cudagraph-capture-sizes"
-        whole = sizes(flag, given)
+        whole = sizes(f"--{flag}", given)
         settings.setdefault(name, _setting(flag, name, str(max(whole))))
         why = f"the largest, {max(whole)}, acts; vLLM's usual sizes are taken below it"
         self.ignore(f"--{flag} {' '.join(map(str, whole))}", why, affects=False)
@@ -185,14 +184,14 @@ class _Import(CommandImport):
 
 
 def _plain(flag: str, value: Value | None) -> str:
-    return "" if value is None else single(flag, value)
+    return "" if value is None else single(f"--{flag}", value)
 
 
 def _setting(flag: str, name: str, value: Value) -> Any:
     def read(text: str) -> Any:
         return parsed(BY_NAME[name], _human(text, flag) if name in HUMAN else text)
 
-    return setting(flag, value, read)
+    return setting(f"--{flag}", value, read)
 
 
 def _human(text: str, flag: str) -> str:

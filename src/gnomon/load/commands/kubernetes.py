@@ -94,7 +94,7 @@ def _shelled(process: StartedProcess, used: ShellVariables) -> Iterator[StartedP
     inner = ShellVariables.of(process.environment)
     inner.used, inner.defaults = used.used, used.defaults
     for one in ShellReader(process.where, inner).processes(shlex.join(process.words)):
-        yield replace(process, words=one.words, count=one.count, alternative=one.alternative,
+        yield replace(process, words=one.words, count=one.count, alternative=one.alternative, files=one.files,
                       environment={**process.environment, **one.environment})  # fmt: skip
 
 
