@@ -204,6 +204,9 @@ class Operations(Protocol):
     def command(self, plan: Plan) -> list[str]:
         """The words of the command that starts one replica, without its port."""
 
+    def file_options(self, plan: Plan) -> list[str]:
+        """What the command reads from a file instead, each as `name: value`."""
+
     def servers(self, plan: Plan) -> Servers:
         """Every process of the plan."""
 

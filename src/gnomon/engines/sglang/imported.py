@@ -185,10 +185,10 @@ class _Import(CommandImport):
     def _graphs(self, settings: dict[str, Any]) -> None:
         """Which steps are captured, and the largest: by switches, by backends, or by one JSON value."""
         off = {phase: self._off(phase, settings) for phase in USUAL_GRAPHS}
-        settings.pop("disable_prefill_cuda_graph", None)
         if off["decode"] and off["prefill"]:
+            settings.pop("disable_prefill_cuda_graph", None)
             settings["disable_cuda_graph"] = True
-        elif off["prefill"] and not settings.get("disable_cuda_graph"):
+        elif off["prefill"]:
             settings["disable_prefill_cuda_graph"] = True
         elif off["decode"]:
             why = "not modelled: CUDA graphs of steps with prompts alone; decode steps are priced with theirs"

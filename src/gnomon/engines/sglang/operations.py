@@ -29,6 +29,7 @@ __all__ = [
     "command",
     "config_command",
     "container",
+    "file_options",
     "headline",
     "import_command",
     "layout",
@@ -50,6 +51,10 @@ STARTUP_PROBES = 180
 """Ten seconds each: half an hour to load the weights and capture graphs."""
 
 command = first_command
+
+
+def file_options(plan: Plan) -> list[str]:
+    return []
 
 
 def check(plan: Plan) -> None:

@@ -2,7 +2,7 @@
 do not change its figures, and which do in ways that are not modelled.
 
 Names are those of `tensorrt_llm/commands/serve.py`, `tensorrt_llm/bench/benchmark/throughput.py` and `TorchLlmArgs`
-(`tensorrt_llm/llmapi/llm_args.py`) of the public repository; `tests/engines/data/trtllm_fields.txt` lists them. A flag
+(`tensorrt_llm/llmapi/llm_args.py`) of the public repository; `tests/engines/data/trtllm_names.txt` lists them. A flag
 sets the field that it stands for here.
 """
 
@@ -95,7 +95,7 @@ FIELDS = frozenset((*SETTINGS, *DEGREES, *OWN, *REFUSED_ABOVE_ONE, *UNUSED)) - s
 FLAGS_ALONE = frozenset(
     names("""
     host port log_level tool_parser chat_template metadata_server_config_file server_role disagg_cluster_uri
-    media_io_kwargs custom_module_dirs fail_fast_on_attention_window_too_large""")
+    media_io_kwargs custom_module_dirs""")
 )
 """What no field of the YAML says."""
 

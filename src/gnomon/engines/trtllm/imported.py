@@ -99,12 +99,13 @@ class _Import(CommandImport):
     ) -> _Import:
         """Flags as the fields that they set. A file comes before them, as in TensorRT-LLM."""
         config = read.values.pop("config", None)
-        given = command.fields if config is None else names.config(single("--config", config))
+        file = "" if config is None else single("--config", config)
+        given = names.config(file) if file else command.fields
         said = {renamed.get(flag, flag): (flag, value) for flag, value in read.values.items()}
         read.values = {name: value for name, (_, value) in said.items()}
         made = cls(read, command, names, {**BENCH_UNUSED, **UNUSED})
         made.flags = {name: flag for name, (flag, _) in said.items()}
-        for name, value in _flat(given).items():
+        for name, value in _flat(given, file).items():
             before = read.values.get(name)
             if before is not None and before != value:
                 made.ignore(made.option(name, before), f"the YAML says {shown(value)}, and it wins", affects=False)
@@ -256,19 +257,19 @@ def _switch(value: Value | None, where: str) -> bool:
     raise InputError(f"'{shown(value)}' is not true or false", where=where)
 
 
-def _flat(fields: Mapping[str, Any]) -> dict[str, Value]:
+def _flat(fields: Mapping[str, Any], file: str) -> dict[str, Value]:
     """The fields of a file by their paths, each as a flag's value would be; what is null is not said, but for CUDA
     graphs, which it switches off."""
     found: dict[str, Value] = {}
     for key, value in fields.items():
         name = str(key)
         if name in GROUPS and isinstance(value, Mapping):
-            found |= _flat({f"{name}.{inner}": one for inner, one in value.items()})
+            found |= _flat({f"{name}.{inner}": one for inner, one in value.items()}, file)
             continue
         if name in GROUPS and not (value is None and name == OFF):
             raise InputError("holds no fields of its own", where=name, hint="It is a mapping.")
         if name not in IN_FILES:
-            raise unknown_name(f"field of {TITLE}'s LlmArgs", name, sorted(IN_FILES))
+            raise unknown_name(f"field of {TITLE}'s LlmArgs", name, sorted(IN_FILES), where=file)
         if value is not None or name == OFF:
             found[name] = _value(value)
     return found

@@ -12,6 +12,7 @@ from gnomon.engines.operations import Container
 from gnomon.engines.trtllm import ENGINE, launch
 from gnomon.engines.trtllm.imported import config_command, import_command, own_command
 from gnomon.engines.trtllm.launch import (
+    file_options,
     first_command,
     headline,
     layout,
@@ -40,6 +41,7 @@ __all__ = [
     "command",
     "config_command",
     "container",
+    "file_options",
     "headline",
     "import_command",
     "layout",

@@ -11,7 +11,7 @@ from gnomon.engines.operations import Variable
 from gnomon.errors import InputError
 from gnomon.load.commands.docker import container_of
 from gnomon.load.commands.found import StartedProcess
-from gnomon.load.commands.scan import HereDocument, here_documents, quoted, tokens
+from gnomon.load.commands.scan import HereDocument, here_documents, literal, quoted, tokens
 from gnomon.load.commands.variables import ShellVariables
 
 _OPERATOR = re.compile(r"[;&|()]+")
@@ -66,7 +66,7 @@ class ShellReader:
     def _write(self, raw: list[str], handed: list[tuple[str, str]], documents: list[HereDocument]) -> None:
         """Keep what a command writes into a file: a here document, or the text of `echo` and `printf %s`."""
         words = [word for token in raw for word in self.variables.words(token)] if handed else []
-        ends = [word.lstrip("-") for operator, word in handed if operator == "<<"]
+        ends = [literal(word).lstrip("-") for operator, word in handed if operator == "<<"]
         into = [self.variables.text(word) for operator, word in handed if operator in (">", ">|", ">>")]
         into += [word for word in words[1:] if not word.startswith("-")] if words[:1] == ["tee"] else []
         text = _printed(words)
