@@ -218,3 +218,40 @@ def test_a_file_of_llm_arguments_with_a_model(tmp_path: Path) -> None:
     file.write_text("model: Qwen/Qwen3-8B\ntensor_parallel_size: 2\nkv_cache_config: {dtype: fp8}\n")
     plan = gnomon.import_plan(file, on="H200").plan
     assert (plan.engine.name, plan.strategy.tp, plan.kv_dtype) == ("trtllm", 2, "fp8")
+
+
+MANIFEST = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: options}
+data:
+  extra.yaml: |
+    kv_cache_config: {free_gpu_memory_fraction: 0.75}
+---
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  replicas: 2
+  template:
+    spec:
+      volumes: [{name: options, configMap: {name: options}}]
+      containers:
+        - name: server
+          image: nvcr.io/nvidia/tensorrt-llm/release:1.2.1
+          command: [trtllm-serve]
+          args: [llama-3.1-8b, --config, /etc/trtllm/extra.yaml]
+          volumeMounts: [{name: options, mountPath: /etc/trtllm}]
+"""
+ONE_FILE = ("mountPath: /etc/trtllm}", "mountPath: /etc/trtllm/extra.yaml, subPath: extra.yaml}")
+OTHER_NAME = ("configMap: {name: options}", "configMap: {name: options, items: [{key: extra.yaml, path: extra.yaml}]}")
+
+
+@pytest.mark.parametrize("change", [("", ""), ONE_FILE, OTHER_NAME])
+def test_a_manifest_that_mounts_its_yaml(change: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "deployment.yaml"
+    file.write_text(MANIFEST.replace(*change))
+    plan = gnomon.import_plan(file, on="H100").plan
+    assert (plan.replicas, plan.engine.settings) == (2, {FRACTION: 0.75})
+    file.write_text(MANIFEST.replace("{name: options, configMap", "{name: other, configMap"))
+    with pytest.raises(InputError, match="no such file"):
+        gnomon.import_plan(file, on="H100")

@@ -10,6 +10,7 @@ from typing import Any
 
 from gnomon.engines import command_readers, operated_engines
 from gnomon.errors import InputError
+from gnomon.load.commands.config_maps import config_maps
 from gnomon.load.commands.found import CommandSource, StartedProcess
 from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes
 from gnomon.load.commands.shell import ShellReader
@@ -82,12 +83,14 @@ def _source(name: str, processes: list[StartedProcess], variables: ShellVariable
 def _structured(text: str, name: str) -> CommandSource:
     variables = ShellVariables()
     processes: list[StartedProcess] = []
-    for fields in _documents(text, name):
+    documents = list(_documents(text, name))
+    maps = config_maps(documents)
+    for fields in documents:
         if str(fields.get("schema", "")).startswith("gnomon."):
             hint = "`gnomon compare`, `tune` and `export` take it as it is."
             raise InputError(f"is a file of Gnomon already ({fields['schema']})", where=name, hint=hint)
         if is_manifest(fields):
-            processes += manifest_processes(fields, f"{name}, {fields['kind']}", variables)
+            processes += manifest_processes(fields, f"{name}, {fields['kind']}", variables, maps)
         elif is_compose(fields):
             processes += compose_processes(fields, name, variables)
         else:
