@@ -11,9 +11,9 @@ from gnomon.engines.operations import Container
 from gnomon.engines.sglang import ENGINE, checks, launch
 from gnomon.engines.sglang.imported import config_command, import_command, own_command
 from gnomon.engines.sglang.launch import first_command, headline, layout, not_expressed, servers, version_of
+from gnomon.engines.shell import script_of
 from gnomon.engines.vllm.launch import no_weights, own_checkpoint
 from gnomon.engines.vllm.platforms import platform_of
-from gnomon.engines.vllm.script import script_of
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool

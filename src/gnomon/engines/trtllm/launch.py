@@ -146,8 +146,8 @@ class TrtllmServers:
     """Of one replica, without its port."""
     visible: str
 
-    def of(self, node: int) -> list[Server]:
-        """The processes of one node, from 0."""
+    def of(self, node: int, rank: str = "") -> list[Server]:
+        """The processes of one node, from 0; no replica here has several nodes."""
         where = self.where
         count = where.on_the_last if node == where.nodes - 1 else where.replicas_each
         return [
