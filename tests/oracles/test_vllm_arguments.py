@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from gnomon.engines.imported import COMPUTE
 from gnomon.engines.operations import EngineCommand
 from gnomon.engines.vllm import arguments
 from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported import import_command
-from gnomon.engines.vllm.imported_weights import CACHES, COMPUTE, MADE, NEARLY, OTHER_CACHES, STORED
+from gnomon.engines.vllm.imported_weights import CACHES, MADE, NEARLY, OTHER_CACHES, STORED
 from gnomon.load import model as load_model
 
 pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")

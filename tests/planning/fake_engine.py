@@ -56,6 +56,9 @@ class FakeOperations:
     def own_checkpoint(self, model: Model, dtype: str) -> str:
         return ""
 
+    def file_options(self, plan: Plan) -> list[str]:
+        return []
+
     def not_expressed(self, plan: Plan) -> list[str]:
         return []
 

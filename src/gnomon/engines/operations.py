@@ -117,6 +117,12 @@ class EngineCommand:
     image: str = ""
     """The container image it runs in, where one is named."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+    """Which of the engine's programs it is, where it has several."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of a configuration file whose fields are no flags, the fields."""
+    known: int = 0
+    """Of a configuration file, how many fields are the engine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +143,10 @@ class ImportedCommand:
     devices: int
     """Chips that the process may see; 0 where nothing says so."""
     ignored: tuple[IgnoredOption, ...]
+    replicas: int = 1
+    """Replicas that this one command starts."""
+    any_rank: bool = False
+    """Whether only the shell says which process of its replica it is, so that it may be the first."""
 
     @property
     def same(self) -> tuple[Any, ...]:
@@ -193,6 +203,9 @@ class Operations(Protocol):
 
     def command(self, plan: Plan) -> list[str]:
         """The words of the command that starts one replica, without its port."""
+
+    def file_options(self, plan: Plan) -> list[str]:
+        """What the command reads from a file instead, each as `name: value`."""
 
     def servers(self, plan: Plan) -> Servers:
         """Every process of the plan."""

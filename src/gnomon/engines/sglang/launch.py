@@ -9,7 +9,7 @@ from gnomon.engines.operations import NodeLayout, Server, Variable
 from gnomon.engines.sglang import ENGINE, checks
 from gnomon.engines.sglang.degrees import arranged
 from gnomon.engines.sglang.options import fill, flags
-from gnomon.engines.shell import comment
+from gnomon.engines.shell import MASTER, comment
 from gnomon.engines.vllm import launch as shared
 from gnomon.engines.vllm.platforms import platform_of
 from gnomon.errors import unknown_name
@@ -86,10 +86,10 @@ def first_command(plan: Plan) -> list[str]:
     where, words = layout(plan), command(plan)
     if where.nodes_each == 1:
         return words
-    return [*words, *_meeting(where, "0", shared.MASTER.lstrip("$"))]
+    return [*words, *_meeting(where, "0", MASTER.lstrip("$"))]
 
 
-def _meeting(where: NodeLayout, rank: str, address: str = shared.MASTER) -> list[str]:
+def _meeting(where: NodeLayout, rank: str, address: str = MASTER) -> list[str]:
     """How the nodes of one replica find each other."""
     at = f"{address}:{MEETING_PORT}"
     words = ["--nnodes", str(where.nodes_each), "--node-rank", rank]

@@ -1,4 +1,4 @@
-"""SGLang's operations: launch commands, scripts and containers. Gnomon does not run it for real yet."""
+"""SGLang's operations: launch commands, scripts, containers, commands read back. It is not run for real here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 from gnomon.engines.operations import Container
 from gnomon.engines.sglang import ENGINE, checks, launch
+from gnomon.engines.sglang.imported import config_command, import_command, own_command
 from gnomon.engines.sglang.launch import first_command, headline, layout, not_expressed, servers, version_of
+from gnomon.engines.shell import script_of
 from gnomon.engines.vllm.launch import no_weights, own_checkpoint
 from gnomon.engines.vllm.platforms import platform_of
-from gnomon.engines.vllm.script import script_of
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
@@ -26,11 +27,15 @@ __all__ = [
     "check",
     "check_measured",
     "command",
+    "config_command",
     "container",
+    "file_options",
     "headline",
+    "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "own_command",
     "program",
     "runner",
     "script",
@@ -46,6 +51,10 @@ STARTUP_PROBES = 180
 """Ten seconds each: half an hour to load the weights and capture graphs."""
 
 command = first_command
+
+
+def file_options(plan: Plan) -> list[str]:
+    return []
 
 
 def check(plan: Plan) -> None:

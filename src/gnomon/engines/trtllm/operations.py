@@ -1,4 +1,4 @@
-"""TensorRT-LLM's operations: `trtllm-serve` commands with their YAML, scripts and containers; it is not run here."""
+"""TensorRT-LLM's operations: `trtllm-serve` commands with their YAML, scripts, containers, commands read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from gnomon.engines.operations import Container
 from gnomon.engines.trtllm import ENGINE, launch
+from gnomon.engines.trtllm.imported import config_command, import_command, own_command
 from gnomon.engines.trtllm.launch import (
+    file_options,
     first_command,
     headline,
     layout,
@@ -37,11 +39,15 @@ __all__ = [
     "check",
     "check_measured",
     "command",
+    "config_command",
     "container",
+    "file_options",
     "headline",
+    "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "own_command",
     "program",
     "runner",
     "script",

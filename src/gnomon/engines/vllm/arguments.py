@@ -3,15 +3,8 @@ not modelled. `tests/oracles/test_vllm_arguments.py` checks the lists against vL
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gnomon.engines.command_line import FlagTable, Unused, names, unused_flags
 from gnomon.engines.vllm.options import OPTIONS
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The words of a long list."""
-    return tuple(text.split())
-
 
 DEGREES = {
     "tensor-parallel-size": "tp",
@@ -186,26 +179,23 @@ CHOICES = {
     flashinfer_cutlass flashinfer_trtllm flydsl humming marlin triton triton_unfused"""),
 }
 """Values that vLLM takes where Gnomon prices only some of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unused:
-    """Why a flag changes nothing in a plan, and whether it would change what is measured."""
-
-    why: str
-    affects: bool
-
-
-def _unused() -> dict[str, Unused]:
-    found = {name: Unused(why=why, affects=False) for why, names in NO_EFFECT.items() for name in names.split()}
-    for what, names in NOT_MODELLED.items():
-        found |= {name: Unused(why=f"not modelled: {what}", affects=True) for name in names.split()}
-    old = Unused(why="a flag of earlier versions, which vLLM 0.24 does not have", affects=False)
-    return found | dict.fromkeys(REMOVED, old)
-
-
-UNUSED = _unused()
+_OLD = Unused(why="a flag of earlier versions, which vLLM 0.24 does not have", affects=False)
+UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED) | dict.fromkeys(REMOVED, _OLD)
 SETTINGS = {option.flag.lstrip("-"): option.name for option in OPTIONS if option.flagged and "." not in option.flag}
 """The setting behind a flag."""
 ACTING = frozenset((*DEGREES, *LAYOUT, *OWN, *SETTINGS)) - UNUSED.keys()
 KNOWN = ACTING | UNUSED.keys()
+TABLE = FlagTable(
+    title="vLLM 0.24",
+    known=KNOWN,
+    switches=SWITCHES,
+    negatable=SWITCHES - set(ONE_WAY),
+    several=SEVERAL,
+    optional=frozenset(OPTIONAL),
+    repeated=frozenset(REPEATED),
+    json=JSON,
+    json_or_text=JSON_OR_TEXT,
+    short=SHORT,
+    folded=True,
+    dotted=True,
+)

@@ -41,6 +41,7 @@ __all__ = [
     "command",
     "config_command",
     "container",
+    "file_options",
     "headline",
     "import_command",
     "layout",
@@ -66,6 +67,10 @@ NOT_PASSED_ON = ("enable_prefix_caching", *IN_PROCESS)
 """Settings that the runner sets itself: prompts are random, so prefixes are never shared."""
 
 command = first_command
+
+
+def file_options(plan: Plan) -> list[str]:
+    return []
 
 
 def check(plan: Plan) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines import option_values
 from gnomon.engines.option_values import bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.vllm.drafts import METHODS
@@ -218,10 +219,7 @@ def listed() -> tuple[str, ...]:
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
-    still = {_named(name) for name in idle}
-    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in shown}
-    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
 
 
 def caches_prefixes(model: Model) -> bool:

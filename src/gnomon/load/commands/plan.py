@@ -6,8 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 from gnomon import catalog
@@ -20,7 +21,7 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.commands.found import CommandSource, StartedProcess
 from gnomon.load.commands.shell import require_counted
 from gnomon.load.commands.source import read_source
-from gnomon.load.files import as_path, read_yaml
+from gnomon.load.files import as_path, parse_yaml, read_yaml
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import check_format, planned_pool
@@ -43,6 +44,8 @@ class NamesOf:
     known: str
     """The model whose weights they are, where the user says it."""
     dtype: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What the text itself writes into files."""
 
     def model(self, name: str) -> Model:
         with named_by("--model" if self.known else "the model"):
@@ -54,6 +57,13 @@ class NamesOf:
                 raise
 
     def config(self, path: str) -> Mapping[str, Any]:
+        written = self.files.get(normpath(path))
+        if isinstance(written, Variable):
+            raise InputError(
+                "is written with values that only the shell knows", where=path, hint="Write them out in the script."
+            )
+        if written is not None:
+            return parse_yaml(written, path)
         found = as_path(path)
         return read_yaml(found if found.is_absolute() else self.folder / found)
 
@@ -112,7 +122,11 @@ def _servers(source: CommandSource, names: NamesOf) -> Iterator[StartedServer]:
                 continue
             require_counted(process)
             with _placed(process.where):
-                yield StartedServer(process=process, command=reader.import_command(command, names), engine=found)
+                yield StartedServer(
+                    process=process,
+                    command=reader.import_command(command, replace(names, files=process.files)),
+                    engine=found,
+                )
             break
 
 
@@ -142,7 +156,7 @@ class _placed:
 
 def _one_deployment(servers: Sequence[StartedServer], name: str) -> StartedServer:
     """The servers' common deployment. Raises InputError where they have none."""
-    heads = [server for server in servers if not server.command.worker]
+    heads = _heads(servers)
     if not servers:
         known = " or ".join(found.TITLE for each in operated_engines() if (found := operations_of(each)))
         raise InputError(f"starts no server of {known}", where=name)
@@ -157,6 +171,12 @@ def _one_deployment(servers: Sequence[StartedServer], name: str) -> StartedServe
             message = f"starts servers with different {word if word.endswith('s') else f'{word}s'}, {one} and {two}"
             raise InputError(message, where=name, hint="A plan has equal replicas: import one of the commands.")
     return first
+
+
+def _heads(servers: Sequence[StartedServer]) -> list[StartedServer]:
+    """Those that take requests; where each process gets its rank from the shell, any of them may."""
+    first = [one for one in servers if not one.command.worker]
+    return first or [one for one in servers if one.command.any_rank]
 
 
 def _differ(one: StartedServer, other: StartedServer, field: str) -> bool:
@@ -213,9 +233,9 @@ def _same_chip(selected: str, pool: Pool) -> bool:
 def _replicas(
     question: ImportQuestion, source: CommandSource, servers: Sequence[StartedServer], pool: Pool
 ) -> tuple[int, tuple[IgnoredOption, ...]]:
-    heads = [one for one in servers if not one.command.worker]
+    heads = _heads(servers)
     sure = [one for one in heads if not one.process.alternative] or heads[:1]
-    counted = sum(one.process.count for one in sure)
+    counted = sum(one.process.count * one.command.replicas for one in sure)
     ranks, header = _ranks(heads[0].command), _HEADER.fullmatch(source.header)
     if header and int(header[2]) == ranks and not heads[0].process.counted:
         counted = int(header[1])
@@ -248,7 +268,7 @@ def _total(on: str | Pool | None) -> int:
 def _chip_counts(heads: Sequence[StartedServer]) -> Iterator[IgnoredOption]:
     """What containers and variables say of chips beside the degrees. Raises InputError where they are too few."""
     for one in heads:
-        needed = -(-_ranks(one.command) // max(one.command.nodes, one.process.nodes))
+        needed = -(-_ranks(one.command) * one.command.replicas // max(one.command.nodes, one.process.nodes))
         for given, what in ((one.process.chips, "chips of the container"), (one.command.devices, "visible chips")):
             if given and given < needed:
                 message = f"its degrees take {needed} chips on each node, and it has {given}"
