@@ -32,6 +32,7 @@ MEASURING = "calibrate/"
 OPTIONS_IN = (
     MEASURING,
     "accuracy/deployment_rows.py",
+    "accuracy/disaggregated_rows.py",
     "accuracy/scripts.py",
     "accuracy/served.py",
     "accuracy/steps.py",

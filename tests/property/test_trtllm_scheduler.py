@@ -90,7 +90,7 @@ def test_what_comes_in_goes_out(case: Case, policy: InflightBatching) -> None:
 @QUICK
 @given(cases())
 def test_prompts_that_come_with_their_cache_need_one_token_of_a_step(case: Case) -> None:
-    """On a decode replica a step with room for the longest prompt, or for every decode, is as good as a much larger one."""
+    """On a decode replica a step with room for the longest prompt, or for every decode, is as good as a larger one."""
     load, cost, limits = case
     room = max(int(load.input_tokens.max()), limits.max_sequences)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gnomon.accuracy.deployment_rows import LEAST, Row, Unfit, positive
 from gnomon.accuracy.disaggregated_scripts import OFF, ON, decode_script
+from gnomon.accuracy.scripts import BLACKWELL
 from gnomon.accuracy.trtllm_rows import count, known_model, weight_dtype
 from gnomon.load import model as load_model
 
@@ -99,7 +100,9 @@ def case_of(row: Row) -> DisaggregatedCase:
     clients = clients or most * shape[0] * plan["decode_attention_dp_size"]
     engine = ENGINES[row["engine_family"]]
     least = LEAST.get(row["source"], 1.0)
-    prefill, decode, kv_dtype = LIMITS[engine](given, made, most)
+    blackwell = row["gpu"].startswith(BLACKWELL)
+    cut = (blackwell and plan["prefill_tp_size"] > 1, blackwell and plan["decode_tp_size"] > 1)
+    prefill, decode, kv_dtype = LIMITS[engine](given, made, most, cut)
     case = DisaggregatedCase(
         row=row,
         group=group,
@@ -151,9 +154,11 @@ def _script(row: Row, lengths: tuple[int, int], clients: int, shape: tuple[int, 
     return KNOWN if found.mtp == OFF else UNRECORDED, found.most
 
 
-def _trtllm_limits(given: int, made: int, most: int) -> PoolSettings:
-    """As the recipes set them; the cache of either pool is in fp8."""
+def _trtllm_limits(given: int, made: int, most: int, cut: tuple[bool, bool]) -> PoolSettings:
+    """As the recipes set them; the cache of either pool is in fp8. On Blackwell, replicas with attention cut over their
+    ranks run TensorRT-LLM's own experts, those with data-parallel attention DeepGEMM's where weights are in fp8."""
     shared = {"enable_block_reuse": False, "max_seq_len": given + made + ROOM}
+    experts = [{"moe_config_backend": "TRTLLM"} if own else {} for own in cut]
     prefill = {
         "max_num_tokens": PREFILL_TOKENS if given < PREFILL_TOKENS // 4 else given + ROOM,
         "disable_overlap_scheduler": True,
@@ -165,16 +170,20 @@ def _trtllm_limits(given: int, made: int, most: int) -> PoolSettings:
         "cuda_graph_max_batch_size": most,
         "stream_interval": STREAM,
     }
-    return shared | prefill, shared | decode, "fp8"
+    return shared | prefill | experts[0], shared | decode | experts[1], "fp8"
 
 
-def _vllm_limits(given: int, made: int, most: int) -> PoolSettings:
+def _vllm_limits(given: int, made: int, most: int, cut: tuple[bool, bool]) -> PoolSettings:
     shared = {"max_model_len": given + made + ROOM}
     return shared, shared | {"max_num_seqs": most}, None
 
 
-LIMITS: Mapping[str, Callable[[int, int, int], PoolSettings]] = {"trtllm": _trtllm_limits, "vllm": _vllm_limits}
-"""By engine: settings of a prefill and of a decode replica from prompt, output and the most requests of the latter."""
+LIMITS: Mapping[str, Callable[[int, int, int, tuple[bool, bool]], PoolSettings]] = {
+    "trtllm": _trtllm_limits,
+    "vllm": _vllm_limits,
+}
+"""By engine: settings of a prefill and of a decode replica from prompt, output and the most requests of the latter, and
+whether each cuts attention over ranks on Blackwell."""
 
 
 def _pool(plan: Mapping[str, int], role: str, settings: Mapping[str, Any]) -> DisaggregatedPool:
