@@ -15,7 +15,7 @@ from gnomon.accuracy.disaggregated_scripts import SCRIPTS, decode_script
 
 
 def plan(**changes: int) -> str:
-    found = {}
+    found = dict[str, int]()
     for role, workers, tp in (("prefill", 1, 4), ("decode", 4, 8)):
         shape = {"batch_size": 1, "num_workers": workers, "tp_size": tp, "pp_size": 1, "attention_dp_size": 1,
                  "moe_tp_size": 1, "moe_ep_size": tp}  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from gnomon.accuracy.deployment_rows import OLD
 from gnomon.accuracy.disaggregated_rows import NO_CLIENTS, UNRECORDED
 from gnomon.accuracy.scores import Row, summary
+from gnomon.accuracy.sglang_rows import FORM
 
 SHARE = 0.9
 """Of the measurements that an interval should contain."""
@@ -17,7 +18,7 @@ LEAST_ROWS = 20
 LEVEL = 0.05
 """Of the binomial test that rejects a group."""
 POOLED = "all"
-NOT_COUNTED = (OLD, UNRECORDED, NO_CLIENTS)
+NOT_COUNTED = (OLD, UNRECORDED, NO_CLIENTS, FORM)
 """Deployments of vLLM's first years, which Gnomon has no version table of, and those whose conditions are not known."""
 
 

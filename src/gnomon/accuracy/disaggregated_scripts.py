@@ -8,8 +8,8 @@ table says neither whether MTP drafts tokens nor how many requests a decode repl
 point of the same chips, lengths, clients and decode replicas, the row may be either.
 
 Recipes that were read set, alike on H100, B200 and GB200: a cache in fp8, no block reuse, no chunked prefill, CUDA
-graphs with padding up to the limit and `max_num_tokens` equal to it in decode, the overlap scheduler off in prefill;
-on Blackwell `moe_config.backend` TRTLLM where attention is cut over ranks, DEEPGEMM of fp8 weights where it is not.
+graphs with padding up to the limit and as many tokens of a step in decode, the overlap scheduler off in prefill; on
+Blackwell `moe_config.backend` TRTLLM where attention is cut over ranks, DEEPGEMM of fp8 weights where it is not.
 """
 
 from __future__ import annotations

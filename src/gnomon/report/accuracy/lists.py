@@ -17,6 +17,8 @@ SOURCES = {
     "llm_inference_bench": "LLM-Inference-Bench, arXiv 2411.00136",
     "splitwise": "Splitwise, ISCA 2024, perf_model.csv",
     "trtllm_docs": "perf overview of TensorRT-LLM's documentation, releases 0.19 and later",
+    "cookbook-...": "sgl-project/sgl-cookbook, docs/autoregressive",
+    "gpustack-...": "gpustack/gpustack, docs/performance-lab",
     "nv_aic_validation": "validation runs of NVIDIA AIConfigurator (Apache-2.0)",
 }
 
