@@ -41,16 +41,16 @@ those route, which may be less evenly than a trained network does."""
 
 ON_DEPLOYMENTS = """\
 Published loads under vLLM, TensorRT-LLM and SGLang, simulated with as many clients (or as large a batch) as they had,
-each client sending its next request when the last is answered, so that never more are in flight than there are clients,
-and lengths as published. TTFT and TPOT are means over the run, as published ones are: the first requests of all clients,
-which come at once, count in both. Of the engines' own years all rows are taken (of TensorRT-LLM the half of the plans
-that its host figures were not fitted to), of others some of every deployment, the same ones every time; rows that
-others of the same plan contradict are left out. InferenceX's servers are set as its scripts set them; elsewhere a cache
-whose format is not recorded is taken to be in that of the activations. Rows whose first tokens wait for a full cache
-are counted apart: a little more or less memory changes them several times over. Rows of vLLM are predicted as 0.24:
-those of 2023 and 2024, in a group of their own, show how far the engine has come as much as how far off Gnomon is.
-SGLang's rows were read from the web (`measurements/published`); TPOT and TTFT are medians there, as published. Those
-whose source does not say which form its card has are predicted as SXM, in a group of their own."""
+each client sending its next request when the last is answered, so that never more are in flight than there are
+clients, and lengths as published. TTFT and TPOT are means over the run, as published ones are: the first requests of
+all clients, which come at once, count in both. Of the engines' own years all rows are taken (of TensorRT-LLM the half
+of the plans that its host figures were not fitted to), of others some of every deployment, the same ones every time;
+rows that others of the same plan contradict are left out. InferenceX's servers are set as its scripts set them;
+elsewhere a cache whose format is not recorded is taken to be in that of the activations. Rows whose first tokens wait
+for a full cache are counted apart: a little more or less memory changes them several times over. Rows of vLLM are
+predicted as 0.24: those of 2023 and 2024, in a group of their own, show how far the engine has come as much as how
+far off Gnomon is. SGLang's rows were read from the web (`measurements/published`); TPOT and TTFT are medians there,
+as published. Those whose source does not say which form its card has are predicted as SXM, in a group of their own."""
 
 ON_DISAGGREGATED = """\
 Rows with prefill and decode replicas apart are simulated as `gnomon simulate serve --pool` does; no fit uses any of
