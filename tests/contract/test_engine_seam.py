@@ -33,6 +33,7 @@ OPTIONS_IN = (
     MEASURING,
     "accuracy/deployment_rows.py",
     "accuracy/option_loads.py",
+    "accuracy/disaggregated_rows.py",
     "accuracy/scripts.py",
     "accuracy/served.py",
     "accuracy/steps.py",

@@ -233,3 +233,21 @@ def test_every_setting_acts_or_is_listed(option: Any) -> None:
 def within(**given: Any) -> tuple[Any, ...]:
     limits = Sglang().limits(deployed("llama-3.1-8b", "H100", **given))
     return limits.kv_blocks, limits.max_sequences, limits.max_context, getattr(limits.policy, "__self__", None)
+
+
+def test_experts_in_16_bits_run_with_triton_on_blackwell() -> None:
+    """FlashInfer's experts are taken where they are named, and priced by a table of their own."""
+    asked: dict[str, Any] = {"on": "B200:8", "tp": 8, "phase": "decode", "batch": 4, "context": 1000}
+    asked["engine"] = "sglang"
+
+    def seconds(model: str, **settings: str) -> float:
+        return float(gnomon.predict(model, settings=settings, **asked).time_s.value)
+
+    plain, triton, own = (seconds("qwen3-235b-a22b", moe_runner_backend=name)
+                          for name in ("auto", "triton", "flashinfer_trtllm"))  # fmt: skip
+    assert plain == triton != own
+    blocks = [seconds("deepseek-r1", moe_runner_backend=name) for name in ("auto", "flashinfer_trtllm", "triton")]
+    assert blocks[0] == blocks[1] != blocks[2]
+    with pytest.raises(InputError, match="no experts"):
+        gnomon.predict("llama-3.1-8b", on="B200", phase="decode", batch=1, engine="sglang",
+                       settings={"moe_runner_backend": "triton"})  # fmt: skip

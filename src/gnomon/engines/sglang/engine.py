@@ -88,7 +88,9 @@ class Sglang:
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given, idle))
+        priced = degrees.experts_priced(chip)
+        rest = {name: value for name, value in given.items() if (name, value) not in priced}
+        return (*there, *not_modelled(rest, idle))
 
     def runs_not_on(self, chip: Chip) -> str:
         return checks.not_run(chip)

@@ -139,7 +139,8 @@ OPTIONS = (
     SglangOption(
         "moe_runner_backend", str, "the kernels of a mixture's experts",
         default="auto", choices=("auto", "triton", "deep_gemm", "flashinfer_trtllm", "flashinfer_cutlass", "marlin"),
-        unmodelled="experts are priced by the kernels that SGLang picks by itself on the chip",
+        unmodelled="experts are priced by the kernels that SGLang picks by itself on the chip, but for Triton's on "
+        "Blackwell",
     ),
     SglangOption(
         "enable_torch_compile", bool, "compile small models with torch.compile",

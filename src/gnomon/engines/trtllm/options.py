@@ -21,6 +21,8 @@ from gnomon.engines.trtllm.scheduler import GUARANTEED_NO_EVICT, MAX_UTILIZATION
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Model, NotModelled, Pool
 
+TRTLLM_EXPERTS = "TRTLLM"
+"""Experts by TensorRT-LLM's own kernels for Blackwell."""
 GRAPHS = "there are no captured decode steps of these sizes here"
 QUEUED = "it decides how requests come in, which only a simulated load has"
 
@@ -127,8 +129,10 @@ OPTIONS = (
         idle="it decides how tokens leave the engine, which only a simulated load has",
     ),
     TrtllmOption(
-        "moe_config_backend", str, "the kernel of a mixture's experts; AUTO is the one of the published tables",
-        default="AUTO", choices=("AUTO",), path="moe_config.backend",
+        "moe_config_backend", str,
+        "the kernel of a mixture's experts; AUTO is the one of TensorRT-LLM's published tables (DeepGEMM, CUTLASS)",
+        default="AUTO", choices=("AUTO", TRTLLM_EXPERTS), path="moe_config.backend",
+        idle="there are no experts here, or one kernel of these alone is known",
     ),
     TrtllmOption(
         "attn_backend", str, "the attention kernels; only TensorRT-LLM's own are priced",

@@ -102,7 +102,7 @@ class InflightPolicy(BatchState):
         else:
             return UNTIL_ARRIVAL if self.leaving or self.count < self._places else UNTIL_END
         if self.count < self._places and self._need(waiting) <= room:
-            goal, left = self.goal(waiting), self._step_tokens - len(self.decoding)
+            goal, left = self._to_compute(waiting), self._step_tokens - len(self.decoding)
             if goal <= left or self._in_chunks(goal):
                 return CALL
         return ONCE if self.leaving else UNTIL_END
@@ -221,7 +221,7 @@ class InflightPolicy(BatchState):
         while at and left > 0 and count < self._places:
             at -= 1
             request = waiting[at]
-            goal = 1 if request in self.loaded else self.goal(request)
+            goal = self._to_compute(request)
             if self._computed_by_another(request, places):
                 continue
             need = self._need(request)
@@ -271,6 +271,10 @@ class InflightPolicy(BatchState):
             self.cached[request] = found
         self._count_chunk(end - found, found)
         return end - found, found
+
+    def _to_compute(self, request: int) -> int:
+        """Tokens of a request that waits: of one that came with its KV cache, the last."""
+        return 1 if request in self.loaded else self.goal(request)
 
     def _in_chunks(self, goal: int) -> bool:
         return self._chunked or goal > self._step_tokens
