@@ -10,6 +10,14 @@ from typing import Any, NoReturn
 from gnomon.engines.operations import Container
 from gnomon.engines.sglang import ENGINE, checks, launch
 from gnomon.engines.sglang.launch import first_command, headline, layout, not_expressed, servers, version_of
+from gnomon.engines.sglang.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
 from gnomon.engines.vllm.launch import no_weights, own_checkpoint
 from gnomon.engines.vllm.platforms import platform_of
 from gnomon.engines.vllm.script import script_of
@@ -27,11 +35,17 @@ __all__ = [
     "check_measured",
     "command",
     "container",
+    "graph_worker",
     "headline",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",
@@ -40,8 +54,6 @@ __all__ = [
 ]
 NAME, TITLE = ENGINE.name, ENGINE.title
 INSTALL = "pip install sglang"
-IMAGE = "lmsysorg/sglang"
-"""On Docker Hub, with a tag per release (SGLang's installation page)."""
 STARTUP_PROBES = 180
 """Ten seconds each: half an hour to load the weights and capture graphs."""
 
@@ -71,7 +83,7 @@ def container(plan: Plan) -> Container:
     words = launch.command(plan)
     at = len(launch.PROGRAM)
     return Container(
-        image=f"{IMAGE}:v{version_of(plan)}",
+        image=f"{launch.IMAGE}:v{version_of(plan)}",
         resource=platform.resource,
         command=tuple(words[:at]),
         args=(*words[at:], "--host", "0.0.0.0", "--port", str(launch.FIRST_PORT)),

@@ -70,8 +70,9 @@ def command(plan: Plan) -> list[str]:
     return [*words, "--extra_llm_api_options", OPTIONS_FILE]
 
 
-def options_yaml(plan: Plan) -> str:
-    """The file of `--extra_llm_api_options`: what differs from TensorRT-LLM's defaults and has no flag."""
+def options_yaml(plan: Plan, role: Mapping[str, Any] | None = None) -> str:
+    """The file of `--extra_llm_api_options`: what differs from TensorRT-LLM's defaults and has no flag, and the fields
+    of a `role` by their place."""
     import yaml
 
     found: dict[str, Any] = {}
@@ -87,6 +88,8 @@ def options_yaml(plan: Plan) -> str:
         found["enable_attention_dp"] = True
     if plan.kv_dtype not in ("", "bf16", "fp16"):
         _put(found, "kv_cache_config.dtype", plan.kv_dtype)
+    for path, value in (role or {}).items():
+        _put(found, path, value)
     text: str = yaml.safe_dump(found, sort_keys=True)
     return text
 

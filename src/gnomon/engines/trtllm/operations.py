@@ -20,6 +20,14 @@ from gnomon.engines.trtllm.launch import (
     version_of,
 )
 from gnomon.engines.trtllm.platforms import IMAGE, RESOURCE, not_run
+from gnomon.engines.trtllm.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
 from gnomon.engines.trtllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
@@ -38,11 +46,17 @@ __all__ = [
     "check_measured",
     "command",
     "container",
+    "graph_worker",
     "headline",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",

@@ -15,12 +15,16 @@ from gnomon.engines.vllm.command_line import ReadArguments, Value, config_words,
 from gnomon.engines.vllm.imported_weights import cache_format, weight_format
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
+from gnomon.engines.vllm.roles import DYNAMO_MODULE, SIDE_CHANNEL, role_of, without_graph_words
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.spec import Strategy
 from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.plan import BOTH
 
 MOST_DEGREE = 100_000
-SERVERS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.api_server")
+SERVERS = (
+    "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.api_server", DYNAMO_MODULE,
+)  # fmt: skip
 IMAGES = ("vllm-openai", "vllm-openai-rocm", "vllm-openai-xpu")
 """What images are called whose entry point is `vllm serve`, in any registry."""
 HUMAN = ("max_model_len", "max_num_batched_tokens")
@@ -42,6 +46,7 @@ def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
         if module in SERVERS or word.endswith("vllm/entrypoints/openai/api_server.py"):
             rest = words[at + 1 :]
             rest = rest[1:] if rest[:1] == ["serve"] else rest
+            rest = without_graph_words(rest) if module == DYNAMO_MODULE else rest
             return EngineCommand(arguments=tuple(rest), image=image or _image(words[:at]))
     if image and _is_own(image):
         return EngineCommand(arguments=tuple(words[1:] if words[:1] == ["serve"] else words), image=image)
@@ -96,6 +101,7 @@ class _Import:
         strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=tp * dp if expert else 1)
         settings = self._settings()
         self._beside(settings)
+        role = self._role()
         kv_dtype, note = cache_format(_plain("kv-cache-dtype", self._take("kv-cache-dtype")))
         if note:
             self._ignore(option_text("kv-cache-dtype", note), "priced as fp8", affects=True)
@@ -110,6 +116,7 @@ class _Import:
             worker=worker,
             devices=self._devices(),
             ignored=(*self.ignored, *self._left()),
+            role=role,
         )
 
     def _take(self, flag: str) -> Value | None:
@@ -152,6 +159,13 @@ class _Import:
                 f"{local} is not a share of the {dp} data-parallel ranks", where="--data-parallel-size-local"
             )
         return max(nodes, dp // local), worker
+
+    def _role(self) -> str:
+        """What a server of a pool does, by what it does with KV caches; another use of them is not modelled."""
+        role = role_of(self.read.values.get("kv-transfer-config"))
+        if role:
+            self._take("kv-transfer-config")
+        return role or BOTH
 
     def _refuse_context(self) -> None:
         flag = "prefill-context-parallel-size"
@@ -260,7 +274,7 @@ class _Import:
         for word in self.read.handed_on:
             yield IgnoredOption(option=word, why="what the script is called with is not known", affects=True)
         for name, value in self.command.environment.items():
-            if name.startswith("VLLM_"):
+            if name.startswith("VLLM_") and not name.startswith(SIDE_CHANNEL):
                 why = "not modelled: what environment variables of vLLM change"
                 yield IgnoredOption(option=f"{name}={value}", why=why, affects=True)
 
