@@ -156,7 +156,7 @@ def main() -> None:
     asked = parser.parse_args()
     folder = asked.folder
     base, few, many = (_read(folder / f"{name}.json.gz") for name in ("base", "lora-4", "lora-8"))
-    host = [_read(asked.host / f"{name}.json.gz") for name in ("host-base", "host-lora-4")]
+    measured = [_read(asked.host / f"{name}.json.gz") for name in ("host-base", "host-lora-4")]
     network, settings = model(base["model"]), {"enable_lora": True, "max_loras": 4, "max_model_len": 16384}
     _, deployment = deploy(network, parse_pool("H200"), dtype="bf16", settings=settings)
     cost = adapter_cost(deployment)
@@ -169,7 +169,7 @@ def main() -> None:
     groups = sum(group.times for group in cost.layers)
     size = adapter_bytes(network, Strategy(), cost.rank)
     figures = {f"{name[:-2]}_us": getattr(found, name) * 1e6 for name in DEVICE}
-    figures |= host_figures(*host, groups) | copy_figures(few, many, size)
+    figures |= host_figures(*measured, groups) | copy_figures(few, many, size)
     for name, value in figures.items():
         print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
     if asked.drafts:

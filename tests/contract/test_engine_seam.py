@@ -43,7 +43,11 @@ OPTIONS_IN = (
 """And servers of one engine as they were started, and what figures of papers are computed with."""
 IMPORTED_IN = (MEASURING, "accuracy/unseen.py")
 """And kernels of published tables, by the names one engine gives them."""
-OTHER_MEANINGS = {("load/families/minimax.py", "block_size"): "a field of the model's config.json"}
+OTHER_MEANINGS = {
+    ("load/families/minimax.py", "block_size"): "a field of the model's config.json",
+    ("engines/vllm/roles.py", "disaggregation_mode"): "an option of Dynamo's worker",
+    ("engines/trtllm/roles.py", "disaggregation_mode"): "an option of Dynamo's worker",
+}
 SERVING_ONLY = [info.name for info in engines.engines() if info.serves]
 
 

@@ -102,7 +102,7 @@ def test_every_flag_of_the_benchmark_acts_or_is_listed_or_is_refused(name: str) 
         ("", "cuda_graph_config: {batch_sizes: [4, 1, 2]}", {"cuda_graph_batch_sizes": "1 2 4"}),
         ("", "scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}",
          {"capacity_scheduler_policy": "MAX_UTILIZATION"}),
-        ("", "moe_config: {backend: TRTLLM}\nattn_backend: FLASHINFER", {}),
+        ("", "moe_config: {backend: TRTLLM}\nattn_backend: FLASHINFER", {"moe_config_backend": "TRTLLM"}),
         ("--enable_chunked_prefill", "stream_interval: 4", {"enable_chunked_prefill": True, "stream_interval": 4}),
     ],
 )  # fmt: skip

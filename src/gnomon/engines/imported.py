@@ -139,15 +139,16 @@ class CommandImport:
                 return len([one for one in text.split(",") if one.strip()])
         return 0
 
-    def left(self, title: str, prefixes: Sequence[str]) -> Iterator[IgnoredOption]:
-        """What nobody has taken: flags, arguments that a script hands on, and variables that the engine reads."""
+    def left(self, title: str, prefixes: Sequence[str], taken: Sequence[str] = ()) -> Iterator[IgnoredOption]:
+        """What nobody has taken: flags, arguments that a script hands on, and variables that the engine reads, by how
+        their names begin."""
         for name, value in self.read.values.items():
             unused = self.unused[name]
             yield IgnoredOption(option=self.option(name, value), why=unused.why, affects=unused.affects)
         for word in self.read.handed_on:
             yield IgnoredOption(option=word, why="what the script is called with is not known", affects=True)
         for name, value in self.command.environment.items():
-            if name.startswith(tuple(prefixes)):
+            if name.startswith(tuple(prefixes)) and not name.startswith(tuple(taken)):
                 why = f"not modelled: what environment variables of {title} change"
                 yield IgnoredOption(option=f"{name}={value}", why=why, affects=True)
 

@@ -14,7 +14,7 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
-from gnomon.load.pools import pools_of, refuse_pool_flags
+from gnomon.load.pools import planned_pools, pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.pools import PoolsInput
@@ -182,6 +182,24 @@ def task_of(plan: Plan) -> PlanTask:
         kv_dtype=plan.kv_dtype,
         techniques=plan.strategy.techniques,
         requests=None,
+    )
+
+
+def pools_task(plan: Plan) -> PoolsInput:
+    """The load of a plan on its own pools."""
+    load = plan.load
+    assert isinstance(load, ServingLoad)
+    asked = {
+        "trace": load.trace or None, "rate": load.rate_per_s, "input": load.input_tokens, "output": load.output_tokens,
+        "requests": load.requests, "seed": load.seed,
+    }  # fmt: skip
+    return PoolsInput(
+        pools=planned_pools(plan),
+        router=plan.router,
+        kv_transfer=plan.kv_transfer,
+        load=with_lengths(load),
+        trace=trace_of(load),
+        asked=asked,
     )
 
 

@@ -19,6 +19,8 @@ from gnomon.spec import Model, Plan
 
 VERSION = ENGINE.versions[-1]
 PROGRAM = ("python", "-m", "sglang.launch_server")
+IMAGE = "lmsysorg/sglang"
+"""On Docker Hub, with a tag per release (SGLang's installation page)."""
 FIRST_PORT, MEETING_PORT = 30000, 20000
 """Of requests, SGLang's default; and where the nodes of a replica meet."""
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -11,6 +11,14 @@ from gnomon.engines.operations import Container
 from gnomon.engines.sglang import ENGINE, checks, launch
 from gnomon.engines.sglang.imported import config_command, import_command, own_command
 from gnomon.engines.sglang.launch import first_command, headline, layout, not_expressed, servers, version_of
+from gnomon.engines.sglang.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
 from gnomon.engines.shell import script_of
 from gnomon.engines.vllm.launch import no_weights, own_checkpoint
 from gnomon.engines.vllm.platforms import platform_of
@@ -30,13 +38,19 @@ __all__ = [
     "config_command",
     "container",
     "file_options",
+    "graph_worker",
     "headline",
     "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
     "own_command",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",
@@ -45,8 +59,6 @@ __all__ = [
 ]
 NAME, TITLE = ENGINE.name, ENGINE.title
 INSTALL = "pip install sglang"
-IMAGE = "lmsysorg/sglang"
-"""On Docker Hub, with a tag per release (SGLang's installation page)."""
 STARTUP_PROBES = 180
 """Ten seconds each: half an hour to load the weights and capture graphs."""
 
@@ -80,7 +92,7 @@ def container(plan: Plan) -> Container:
     words = launch.command(plan)
     at = len(launch.PROGRAM)
     return Container(
-        image=f"{IMAGE}:v{version_of(plan)}",
+        image=f"{launch.IMAGE}:v{version_of(plan)}",
         resource=platform.resource,
         command=tuple(words[:at]),
         args=(*words[at:], "--host", "0.0.0.0", "--port", str(launch.FIRST_PORT)),

@@ -70,11 +70,14 @@ def command(plan: Plan) -> list[str]:
     return [*words, "--extra_llm_api_options", OPTIONS_FILE]
 
 
-def options_yaml(plan: Plan) -> str:
-    """The file of `--extra_llm_api_options`."""
+def options_yaml(plan: Plan, role: Mapping[str, Any] | None = None) -> str:
+    """The file of `--extra_llm_api_options`, with the fields of a `role` by their place."""
     import yaml
 
-    text: str = yaml.safe_dump(options_fields(plan), sort_keys=True)
+    found = options_fields(plan)
+    for path, value in (role or {}).items():
+        _put(found, path, value)
+    text: str = yaml.safe_dump(found, sort_keys=True)
     return text
 
 

@@ -22,6 +22,14 @@ from gnomon.engines.trtllm.launch import (
     version_of,
 )
 from gnomon.engines.trtllm.platforms import IMAGE, RESOURCE, not_run
+from gnomon.engines.trtllm.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
 from gnomon.engines.trtllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
@@ -42,13 +50,19 @@ __all__ = [
     "config_command",
     "container",
     "file_options",
+    "graph_worker",
     "headline",
     "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
     "own_command",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.engines.command_line import Value, config_words, known_fields, option_text
@@ -17,12 +17,19 @@ from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported_weights import FORMATS
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
+from gnomon.engines.vllm.roles import DYNAMO_MODULE, SIDE_CHANNEL, role_of, without_graph_words
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Strategy
+from gnomon.spec.plan import BOTH
 
 LAUNCHERS = Launchers(
     programs={"vllm": ("serve",)},
-    modules=("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.api_server"),
+    modules=(
+        "vllm.entrypoints.openai.api_server",
+        "vllm.entrypoints.cli.main",
+        "vllm.entrypoints.api_server",
+        DYNAMO_MODULE,
+    ),
     scripts=("vllm/entrypoints/openai/api_server.py",),
     images=("vllm-openai", "vllm-openai-rocm", "vllm-openai-xpu"),
     entry_point=True,
@@ -36,7 +43,10 @@ _POWERS = {letter: power for power, letter in enumerate("kmgt", 1)}
 
 def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
     """vLLM's part of a command line; of a container of vLLM's own image, all of it."""
-    return LAUNCHERS.own(words, image)
+    found = LAUNCHERS.own(words, image)
+    if found is None or DYNAMO_MODULE not in words:
+        return found
+    return replace(found, arguments=tuple(without_graph_words(found.arguments)))
 
 
 def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
@@ -71,6 +81,7 @@ class _Import(CommandImport):
         strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=tp * dp if expert else 1)
         settings = self._settings()
         self._beside(settings)
+        role = self._role()
         kv_dtype, note = FORMATS.cache(self.text("kv-cache-dtype"))
         if note:
             self.ignore(option_text("kv-cache-dtype", note), "priced as fp8", affects=True)
@@ -86,7 +97,8 @@ class _Import(CommandImport):
             nodes=nodes,
             worker=worker,
             devices=self.devices((CUDA.visible, ROCM.visible, XPU.visible)),
-            ignored=(*self.ignored, *self.left(ENGINE.title, ("VLLM_",))),
+            ignored=(*self.ignored, *self.left(ENGINE.title, ("VLLM_",), (SIDE_CHANNEL,))),
+            role=role,
         )
 
     def _layout(self, dp: int) -> tuple[int, bool]:
@@ -103,6 +115,13 @@ class _Import(CommandImport):
                 f"{local} is not a share of the {dp} data-parallel ranks", where="--data-parallel-size-local"
             )
         return max(nodes, dp // local), worker
+
+    def _role(self) -> str:
+        """What a server of a pool does, by what it does with KV caches; another use of them is not modelled."""
+        role = role_of(self.read.values.get("kv-transfer-config"))
+        if role:
+            self.take("kv-transfer-config")
+        return role or BOTH
 
     def _refuse_context(self) -> None:
         flag = "prefill-context-parallel-size"

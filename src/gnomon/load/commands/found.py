@@ -49,3 +49,5 @@ class CommandSource:
     ignored: tuple[IgnoredOption, ...] = ()
     header: str = ""
     """The line in which a file that Gnomon wrote names its plan."""
+    router: str = ""
+    """The router that a file of Gnomon's names."""

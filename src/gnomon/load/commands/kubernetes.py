@@ -29,6 +29,7 @@ _REFERENCE = re.compile(r"\$(\$?)\(([A-Za-z_][\w.-]*)\)")
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k)?sh")
 _COMPOSED = re.compile(r"\$(\$|\{[^}]*\}|[A-Za-z_]\w*)")
 MOST_REPLICAS = 1_000_000
+GRAPH = "DynamoGraphDeployment"
 
 
 def is_manifest(fields: Mapping[str, Any]) -> bool:
@@ -48,6 +49,9 @@ def manifest_processes(
             yield from manifest_processes(_mapping(item), where, used, maps)
         return
     spec = _mapping(document.get("spec"))
+    if document.get("kind") == GRAPH:
+        yield from _graph(spec, where, used, maps)
+        return
     kind, count = document.get("kind"), _count(spec.get("replicas", 1), f"{where}, spec.replicas")
     group = _mapping(spec.get("leaderWorkerTemplate"))
     if group:
@@ -64,6 +68,17 @@ def manifest_processes(
         pods = [(predictor or _mapping(_mapping(spec.get("template")).get("spec")), 1)]
     for pod, nodes in pods:
         for process in _containers(pod, where, used, maps):
+            yield replace(process, count=count * process.count, counted=True, nodes=nodes, chip=_chip(pod))
+
+
+def _graph(spec: Mapping[str, Any], where: str, used: ShellVariables, maps: ConfigMaps) -> Iterator[StartedProcess]:
+    """The components of a graph of NVIDIA Dynamo, as its API v1beta1 has them."""
+    for component in map(_mapping, _sequence(spec.get("components"))):
+        spot = f"{where}, component {component.get('name', '?')}"
+        pod = _mapping(_mapping(component.get("podTemplate")).get("spec"))
+        count = _count(component.get("replicas", 1), f"{spot}, replicas")
+        nodes = _count(_mapping(component.get("multinode")).get("nodeCount", 1), f"{spot}, nodeCount")
+        for process in _containers(pod, spot, used, maps):
             yield replace(process, count=count * process.count, counted=True, nodes=nodes, chip=_chip(pod))
 
 

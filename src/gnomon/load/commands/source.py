@@ -17,9 +17,10 @@ from gnomon.load.commands.shell import ShellReader
 from gnomon.load.commands.variables import ShellVariables
 from gnomon.load.files import MIB, as_path, is_file, is_there, parse_yaml, read_text
 from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.plan import ROUTERS
 
 STRUCTURED = (".yaml", ".yml", ".json")
-HEADER = "# Gnomon plan"
+HEADER, ROUTER = "# Gnomon plan", "# Router: "
 MOST_TEXT = 100_000
 """Letters of a command."""
 MOST_PROCESSES = 10_000
@@ -76,8 +77,14 @@ def _source(name: str, processes: list[StartedProcess], variables: ShellVariable
     taken = [IgnoredOption(option=f"${{{key}:-{value}}}", why=why) for key, value in variables.defaults.items()]
     return CommandSource(
         name=name, processes=tuple(processes), variables=dict(sorted(variables.used.items())), ignored=tuple(taken),
-        header=header,
+        header=header, router=_router(text) if header else "",
     )  # fmt: skip
+
+
+def _router(text: str) -> str:
+    found = next((line for line in text.splitlines()[:5] if line.startswith(ROUTER)), "")
+    name = found.removeprefix(ROUTER).strip()
+    return name if name in ROUTERS else ""
 
 
 def _structured(text: str, name: str) -> CommandSource:
