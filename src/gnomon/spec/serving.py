@@ -65,6 +65,11 @@ class ServingLimits:
     """Until one of them is copied back."""
     host_copy_s: float = 0.0
     """Of each copy of some of them, beside its blocks."""
+    ranks: int = 1
+    """Data-parallel ranks that step together, each with a scheduler and a cache of its own within these limits."""
+    balancer: Callable[[int], Any] | None = None
+    """What makes the balancer of so many ranks (`gnomon.sim.serving.balancers.Balancer`); round-robin where there is
+    none."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None

@@ -65,27 +65,6 @@ def shared_cache(deployment: Deployment) -> int:
     return int(deployment.settings.get(CONTEXT, 1))
 
 
-def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
-    strategy = deployment.strategy
-    if deployment.techniques is not None:
-        deployment.techniques.check_simulated()
-    if strategy.pp > 1:
-        raise InputError(
-            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
-            where="--pp",
-            hint="`gnomon predict` prices one step through it and the most it can hold; a load can be simulated "
-            "with --tp.",
-        )
-    if strategy.dp > 1:
-        raise InputError(
-            f"{strategy.dp} data-parallel ranks have a scheduler each and step together, which is not simulated",
-            where="--dp",
-            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep, and "
-            "`gnomon plan serve` has replicas.",
-        )
-
-
 def _check_experts(model: Model, strategy: Strategy) -> None:
     tp, pp, dp, ep = strategy.tp, strategy.pp, strategy.dp, strategy.ep
     if ep == 1:
