@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gnomon
@@ -162,11 +163,26 @@ def test_a_prompt_on_one_rank_does_not_stand_for_all() -> None:
     assert gathered(1, 100) == pytest.approx(8 * 100)
 
 
-def test_a_pipeline_is_not_simulated() -> None:
+def test_a_pipeline_of_data_parallel_ranks_is_not_simulated() -> None:
     with pytest.raises(InputError, match="not simulated") as caught:
-        gnomon.simulate_serving("qwen3-30b-a3b", on="H200:2", rate=1, input=100, output=10, pp=2)
+        gnomon.simulate_serving("qwen3-30b-a3b", on="H200:4", rate=1, input=100, output=10, pp=2, dp=2)
     assert caught.value.where == "--pp"
     assert "gnomon predict" in caught.value.hint
+
+
+def test_a_request_alone_passes_through_the_stages_as_one_step_is_predicted_to() -> None:
+    engine, deployment = deployed("llama-3.1-70b", "H100:16", tp=8, pp=2)
+    cost = engine.step_cost(deployment)
+    shown = gnomon.predict("llama-3.1-70b", on="H100:16", tp=8, pp=2, batch=64, context=2000)
+    stages = shown.parallel["pipeline"]
+    curves = [stage.decode_curve(64) for stage in cost.stages]
+    times = [float(np.interp(2000, curve.context, curve.seconds)) for curve in curves]
+    assert times == pytest.approx(stages["stage_s"], rel=1e-3)
+    assert engine.limits(deployment).stages == 2
+    alone = gnomon.simulate_serving("llama-3.1-70b", on="H100:16", tp=8, pp=2, rate=1, requests=1, input=100, output=9)
+    one = gnomon.predict("llama-3.1-70b", on="H100:16", tp=8, pp=2, batch=1, context=104)
+    assert alone.run.tpot_s[0] > one.time_s.value, "and the loop sleeps for a millisecond before each"
+    assert alone.run.tpot_s[0] == pytest.approx(one.time_s.value + 1e-3, rel=0.1)
 
 
 @pytest.mark.parametrize(

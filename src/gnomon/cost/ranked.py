@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.prompts import Work, added
+from gnomon.cost.staged import StagedStepCost
 from gnomon.cost.step import Curve, StepCost
 from gnomon.cost.table import Columns, TableStepCost
 from gnomon.graph.phases import rows_of
@@ -158,7 +159,7 @@ class RankedStepCost:
         raise NotImplementedError("ranks have neither adapters nor drafts")
 
 
-DrawnCost = TableStepCost | RankedStepCost
+DrawnCost = TableStepCost | RankedStepCost | StagedStepCost
 """A step cost whose operators are priced once for all draws."""
 
 
@@ -168,5 +169,8 @@ def ranked(table: TableStepCost, ranks: int) -> DrawnCost:
 
 
 def busy_cost(cost: StepCost) -> StepCost:
-    """Of one rank while all ranks have the same work; the cost itself where there is one rank."""
+    """Of one rank while all ranks have the same work, and of the busiest stage of a pipeline; the cost itself where
+    there is one rank."""
+    if isinstance(cost, StagedStepCost):
+        return cost.busiest
     return cost.table if isinstance(cost, RankedStepCost) else cost

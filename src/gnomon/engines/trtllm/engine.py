@@ -93,6 +93,9 @@ class Trtllm:
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
         return degrees.stage_work(deployment)
 
+    def check_simulated(self, deployment: Deployment) -> None:
+        degrees.check_simulated(deployment)
+
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
 

@@ -108,6 +108,9 @@ class Vllm:
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
         return degrees.stage_work(deployment)
 
+    def check_simulated(self, deployment: Deployment) -> None:
+        simulated.check(deployment)
+
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
 
@@ -190,16 +193,20 @@ class Vllm:
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table
+        from gnomon.cost.staged import StagedStepCost
 
         simulated.check(deployment)
         settings = deployment.settings
         most = int(settings["max_model_len"])
-        table = self.step_model(deployment).table(
-            max_context=most if longest is None else min(most, longest),
-            max_tokens=settings["max_num_batched_tokens"],
-            max_sequences=settings["max_num_seqs"],
-        )
-        return ranked(table, deployment.strategy.dp)
+        sizes = {
+            "max_context": most if longest is None else min(most, longest),
+            "max_tokens": settings["max_num_batched_tokens"],
+            "max_sequences": settings["max_num_seqs"],
+        }
+        if deployment.strategy.pp > 1:
+            stages = self.stages(deployment)
+            return StagedStepCost.of([self.step_model(deployment, stage).table(**sizes) for stage in stages])
+        return ranked(self.step_model(deployment).table(**sizes), deployment.strategy.dp)
 
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None

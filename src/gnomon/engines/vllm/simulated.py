@@ -16,7 +16,7 @@ UNRANKED = {
     "kv_offloading_size": (None, 0, 0.0),
 }
 """Settings that are simulated with one scheduler only, and their values that are simulated with several."""
-LEAST_SCORE = {"waiting_weight": 4, "interval_s": 0.1}
+WAITING_WEIGHT, INTERVAL_S = 4, 0.1
 """Of `DPLBAsyncMPClient.get_core_engine_for_request` (v1/engine/core_client.py): waiting requests count four times;
 the coordinator publishes counts every 100 ms (`min_stats_update_interval_ms` in v1/engine/coordinator.py)."""
 
@@ -26,12 +26,11 @@ def check(deployment: Deployment) -> None:
     strategy = deployment.strategy
     if deployment.techniques is not None:
         deployment.techniques.check_simulated()
-    if strategy.pp > 1:
+    if strategy.pp > 1 and strategy.dp > 1:
         raise InputError(
-            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
+            f"a pipeline of {strategy.pp} stages on {strategy.dp} data-parallel ranks is not simulated",
             where="--pp",
-            hint="`gnomon predict` prices one step through it and the most it can hold; a load can be simulated "
-            "with --tp.",
+            hint="`gnomon predict` prices one step through it; a load can be simulated with --dp or --pp alone.",
         )
     if strategy.dp > 1 and not deployment.model.is_moe:
         raise InputError(
@@ -40,11 +39,11 @@ def check(deployment: Deployment) -> None:
             hint="Simulate one of them, with its share of the load; `gnomon plan serve` counts replicas.",
         )
     for name, simulated in UNRANKED.items():
-        if strategy.dp > 1 and deployment.settings[name] not in simulated:
+        if strategy.dp * strategy.pp > 1 and deployment.settings[name] not in simulated:
             raise InputError(
-                f"{name} on data-parallel ranks is not simulated",
+                f"{name} on data-parallel ranks or a pipeline is not simulated",
                 where=f"setting {name}",
-                hint="Leave it out, or use --tp without --dp.",
+                hint="Leave it out, or use --tp alone.",
             )
 
 
@@ -52,4 +51,8 @@ def limits(strategy: Strategy) -> dict[str, Any]:
     """What a scheduler must know of the others of its replica."""
     from gnomon.sim.serving.balancers import LeastScore  # one step simulates nothing
 
-    return {"ranks": strategy.dp, "balancer": lambda ranks: LeastScore(ranks, **LEAST_SCORE)} if strategy.dp > 1 else {}
+    if strategy.pp > 1:
+        return {"stages": strategy.pp}
+    if strategy.dp > 1:
+        return {"ranks": strategy.dp, "balancer": lambda ranks: LeastScore(ranks, WAITING_WEIGHT, INTERVAL_S)}
+    return {}

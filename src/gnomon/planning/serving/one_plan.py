@@ -12,7 +12,7 @@ from gnomon.search import Candidate, Level, PlanFamily
 from gnomon.spec import Plan
 from gnomon.spec.answers import PlanScore
 
-UNSIMULATED = ("pp", "cp", "dp")
+UNSIMULATED = ("cp",)
 """Degrees of replicas that the simulator does not run."""
 
 
@@ -41,6 +41,8 @@ def candidate_of(plan: Plan, task: PlanTask) -> Candidate:
         chip=pool.chip.name,
         tp=plan.strategy.tp,
         ep=plan.strategy.ep,
+        dp=plan.strategy.dp,
+        pp=plan.strategy.pp,
         dtype=plan.dtype,
         dtype_rank=0,
         settings=(),

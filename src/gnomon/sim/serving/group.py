@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.ranked import GroupStepCost, RankStep
-from gnomon.cost.step import Curve
+from gnomon.cost.step import Curve, StepCost
 from gnomon.sim.serving.base import Decision, Progress, Recorder
 from gnomon.sim.serving.clock import LEVEL, ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
@@ -219,7 +220,7 @@ class RankGroup(Station):
             return RankedPolicy(some, limits, policy_of)
 
         none = replace(limits, policy=make, cache=lambda *_: None)
-        super().__init__(requests, cost, none, record, progress, {})
+        super().__init__(requests, cast(StepCost, cost), none, record, progress, {})
         self._limits = limits
         self._ranked: GroupStepCost = cost
         self._known: Known = {} if curves is None else curves  # type: ignore[assignment]
@@ -227,11 +228,12 @@ class RankGroup(Station):
 
     def _bind(self) -> None:
         self._cost = _GroupCost(self._ranked, self._policy)  # type: ignore[assignment]
-        if self._clock is not None:
-            before, self._clock = self._clock, _GroupClock(self._ranked.governor, self._ranked, {})
+        before, governor = self._clock, self._ranked.governor
+        if before is not None and governor is not None:
+            self._clock = clock = _GroupClock(governor, cast(StepCost, self._ranked), {})
             for name in ClockState.__slots__:
-                setattr(self._clock, name, getattr(before, name))
-            self._clock.group = self
+                setattr(clock, name, getattr(before, name))
+            clock.group = self
 
     def forked(self, requests: Requests | None = None) -> RankGroup:
         other = super().forked(requests)

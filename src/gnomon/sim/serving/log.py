@@ -82,6 +82,10 @@ class RunLog:
         self._policy, self._front, self.limits = policy, front, limits
         self._clock, self.governed = clock or _FullClock(), clock is not None
 
+    def share_preempted(self, other: RunLog) -> None:
+        """Requests that leave the batch of one log may come back in that of the other."""
+        self._preempted = other._preempted
+
     def __len__(self) -> int:
         return len(self._rows) // WIDTH
 

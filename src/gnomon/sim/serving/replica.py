@@ -1,4 +1,5 @@
-"""The loop that a replica's limits ask for: of one scheduler, or of data-parallel ranks that step together."""
+"""The loop that a replica's limits ask for: of one scheduler, of one with a pipeline behind it, or of data-parallel
+ranks that step together."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.group import RankGroup
+from gnomon.sim.serving.pipeline import Pipeline
 from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -23,6 +25,8 @@ def station_of(
     curves: Curves | None = None,
 ) -> Station:
     """One replica, with these requests known from the start."""
+    if limits.stages > 1:
+        return Pipeline(requests, cost, limits, record, progress, curves)
     if limits.ranks == 1:
         return Station(requests, cost, limits, record, progress, curves)
     group = cast(GroupStepCost, cost)

@@ -158,7 +158,7 @@ class RankedPolicy:
     def _give(self, queue: Queue, now: float) -> None:
         """Requests that have arrived go to their ranks."""
         visible, head = queue.visible_s, queue.head
-        arrived = []
+        arrived: list[Arrived] = []
         while visible[head + len(arrived)] <= now:
             request = head + len(arrived)
             arrived.append(Arrived(visible[request], self._prompt[request]))
