@@ -39,6 +39,9 @@ COSTED = (
     "speculative_method",
     "num_speculative_tokens",
     "draft_parameters",
+    "expert_popularity",
+    "enable_eplb",
+    "num_redundant_experts",
 )
 """Settings that a step's cost depends on, beside the sizes that are captured."""
 
