@@ -112,4 +112,9 @@ def test_what_is_refused(settings: dict[str, object], where: str) -> None:
 
 def test_experts_that_are_not_spread_have_no_busiest_rank() -> None:
     with pytest.raises(InputError, match="not spread"):
-        gnomon.predict("deepseek-v3", on="H200:8", dtype="fp8", settings={"expert_popularity": "zipf:0.5"})
+        gnomon.predict("deepseek-v3", on="H200:8", dtype="fp8", settings={"enable_eplb": True})
+    with pytest.raises(InputError, match="no experts"):
+        gnomon.predict("llama-3.1-8b", on="H200", settings={"expert_popularity": "zipf:0.5"})
+    whole = gnomon.predict("deepseek-v3", on="H200:8", dtype="fp8", settings={"expert_popularity": "zipf:0.5"})
+    assert whole.time_s.value == gnomon.predict("deepseek-v3", on="H200:8", dtype="fp8").time_s.value
+    assert [one.option for one in whole.not_modelled] == ["expert_popularity=zipf:0.5"]

@@ -45,10 +45,12 @@ def check_popularity(deployment: Deployment) -> None:
     """Raise InputError where experts are not spread, or their copies not equally."""
     popularity, ep = popularity_of(deployment.settings), deployment.strategy.ep
     asked = [name for name in ("expert_popularity", "enable_eplb") if deployment.settings[name] not in (UNIFORM, False)]
-    if ep == 1 and asked:
+    if asked and not deployment.model.is_moe:
+        raise InputError(f"{deployment.model.name} has no experts", where=f"setting {asked[0]}", hint="Leave it out.")
+    if ep == 1 and popularity.balanced:
         raise InputError(
-            "experts are not spread over ranks, so that it does not matter which are popular",
-            where=f"setting {asked[0]}",
+            "experts are not spread over ranks, so that they are not placed by popularity",
+            where="setting enable_eplb",
             hint="Use --ep, or leave it out.",
         )
     for block in deployment.model.blocks:

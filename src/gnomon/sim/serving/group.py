@@ -149,7 +149,7 @@ class _GroupClock(ClockState):
 
     __slots__ = ("group",)
 
-    group: RankGroup
+    group: RankedStation
 
     def _made(self, decodes: int, level: int) -> DecodeCurve:
         return self.group.curve(level)
@@ -200,7 +200,7 @@ class _RankLogs(RunLog):
             log.delayed(left_s)
 
 
-class RankGroup(Station):
+class RankedStation(Station):
     """The loop of ranks that step together. See `Station`."""
 
     __slots__ = ("_known", "_ranked")
@@ -235,9 +235,9 @@ class RankGroup(Station):
                 setattr(clock, name, getattr(before, name))
             clock.group = self
 
-    def forked(self, requests: Requests | None = None) -> RankGroup:
+    def forked(self, requests: Requests | None = None) -> RankedStation:
         other = super().forked(requests)
-        assert isinstance(other, RankGroup)
+        assert isinstance(other, RankedStation)
         other._bind()
         return other
 

@@ -39,7 +39,7 @@ class _InFlight(NamedTuple):
 NOTHING = _InFlight(-1, -inf, -inf, Decision(0, 0, [], [], [], 0), ([], {}, 0))
 
 
-class Pipeline(Station):
+class StagedStation(Station):
     """The loop of one scheduler with several batches in flight. See `Station`."""
 
     __slots__ = ("_batches", "_dynamic_j", "_flight", "_free_s", "_hosts_s", "_stages", "_tables")
@@ -71,7 +71,7 @@ class Pipeline(Station):
 
     def forked(self, requests: Requests | None = None) -> Station:
         other = super().forked(requests)
-        assert isinstance(other, Pipeline)
+        assert isinstance(other, StagedStation)
         other._flight, other._batches, other._free_s = self._flight.copy(), self._batches[:], self._free_s[:]
         other._hosts_s = self._hosts_s[:]
         return other

@@ -9,8 +9,8 @@ from gnomon.cost.ranked import GroupStepCost
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder
 from gnomon.sim.serving.curve import Curves
-from gnomon.sim.serving.group import RankGroup
-from gnomon.sim.serving.pipeline import Pipeline
+from gnomon.sim.serving.group import RankedStation
+from gnomon.sim.serving.pipeline import StagedStation
 from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -26,9 +26,9 @@ def station_of(
 ) -> Station:
     """One replica, with these requests known from the start."""
     if limits.stages > 1:
-        return Pipeline(requests, cost, limits, record, progress, curves)
+        return StagedStation(requests, cost, limits, record, progress, curves)
     if limits.ranks == 1:
         return Station(requests, cost, limits, record, progress, curves)
     group = cast(GroupStepCost, cost)
     assert group.ranks == limits.ranks, "the cost is of as many ranks"
-    return RankGroup(requests, group, limits, record, progress, curves)
+    return RankedStation(requests, group, limits, record, progress, curves)
