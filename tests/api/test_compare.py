@@ -187,10 +187,10 @@ def test_a_plan_that_cannot_be_put_under_it_is_named(plan: Plan, tmp_path: Path)
     write_plan(small, tmp_path / "small.yaml")
     with pytest.raises(DoesNotFitError, match=r"small\.yaml: a replica has no room for a request of 1,280 tokens"):
         compare(plan, tmp_path / "small.yaml")
-    staged = replace(plan, strategy=replace(plan.strategy, pp=2))
-    write_plan(staged, tmp_path / "staged.yaml")
-    with pytest.raises(InputError, match=r"staged\.yaml, strategy\.pp: replicas with pp 2 are not simulated"):
-        compare(plan, tmp_path / "staged.yaml")
+    shared = replace(plan, strategy=replace(plan.strategy, cp=2))
+    write_plan(shared, tmp_path / "shared.yaml")
+    with pytest.raises(InputError, match=r"shared\.yaml, strategy\.cp: replicas with cp 2 are not simulated"):
+        compare(plan, tmp_path / "shared.yaml")
 
 
 DAMAGED: list[tuple[tuple[str, ...], Any]] = [

@@ -26,6 +26,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "enable_dbo",
         "enable_eplb",
         "enable_expert_parallel",
+        "expert_popularity",
+        "num_redundant_experts",
         "enable_lora",
         "enable_prefix_caching",
         "enforce_eager",

@@ -10,7 +10,7 @@ import pytest
 import gnomon
 from gnomon.engines import Deployment
 from gnomon.engines.sglang import graphs, launch, operations
-from gnomon.engines.sglang.engine import Sglang
+from gnomon.engines.sglang.engine import Sglang, scheduling
 from gnomon.engines.sglang.memory import memory, pool, static_share
 from gnomon.engines.sglang.options import BY_NAME, OPTIONS, REFUSED, fill
 from gnomon.errors import DoesNotFitError, InputError, UnknownNameError
@@ -161,11 +161,14 @@ def test_states_are_refused() -> None:
         deployed("mamba-2.8b", "H100")
 
 
-def test_attention_of_data_parallel_ranks_is_priced_and_not_simulated() -> None:
-    engine, found = Sglang(), deployed("qwen3-30b-a3b", "H100:4", dp=4, ep=4)
-    assert engine.memory(found).kv_blocks > 0
-    with pytest.raises(InputError, match="not simulated"):
-        engine.step_cost(found)
+def test_ranks_of_data_parallel_attention_share_chunk_and_requests() -> None:
+    engine, settings = Sglang(), {"max_running_requests": 64, "chunked_prefill_size": 8192}
+    found = deployed("qwen3-30b-a3b", "H100:4", dp=4, ep=4, **settings)
+    limits = engine.limits(found)
+    assert (limits.ranks, limits.max_sequences, limits.max_step_tokens) == (4, 16, 2048)
+    reads = scheduling(found.settings, dp=4)
+    assert (reads.chunk_tokens, reads.conservativeness) == (2048, pytest.approx(0.3))
+    assert engine.step_cost(found).ranks == 4
 
 
 def plan(**changes: Any) -> Plan:

@@ -453,6 +453,9 @@ class Plain:
             outputs = sum(makes for *_, makes in step.work)
             left = self.now + self.limits.egress_s + self.limits.egress_sequence_s * outputs
             self.left_s = max(self.left_s, left)
+        self.note_outputs(step)
+
+    def note_outputs(self, step: Step) -> None:
         for req, _, _, makes in step.work:
             if not makes:
                 continue

@@ -8,7 +8,7 @@ their mean context. Each becomes a table or a curve once; a step is then a few l
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -64,6 +64,8 @@ class TableStepCost:
     _launch_sequence: float = field(init=False)
     _launch_prompt: float = field(init=False)
     _largest: int = field(init=False)
+    _of_prompts: Mapping[str, float] = field(init=False)
+    """`factors` in steps with prompts."""
     _clock_factor: float = field(init=False, default=1.0)
     _joule_factor: float = field(init=False, default=1.0)
     """What this draw multiplies by: the seconds that a lower clock adds, and joules."""
@@ -97,7 +99,7 @@ class TableStepCost:
 
     def _draw(self, host: HostModel, factors: Mapping[str, float], of_prompts: Mapping[str, float]) -> None:
         self._launch_by(host)
-        self.factors = factors
+        self.factors, self._of_prompts = factors, of_prompts
         dense, logits, decodes = (summed(part, factors) for part in self._parts)
         self._dense = self._prompt_dense = self._padded_columns(dense)
         if of_prompts != factors:
@@ -139,8 +141,46 @@ class TableStepCost:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
         return self._dense[0][tokens]
 
-    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
-        return self._curve(sequences, slowdown, NOTHING, 0)
+    def padded(self, tokens: int) -> int:
+        """The size that a step of so many tokens runs at."""
+        return int(self._padded[tokens])
+
+    def dense_work(self, tokens: int, prompts: bool) -> Work:
+        """What depends on the step's tokens alone, padding included, before a draw's factors of clock and joules; of a
+        step with prompts or without."""
+        seconds, clocked, joules = self._prompt_dense if prompts else self._dense
+        return seconds[tokens], clocked[tokens], joules[tokens]
+
+    def scaled(self, work: Work) -> Work:
+        """With a draw's factors of clock and joules."""
+        return work[0], work[1] * self._clock_factor, work[2] * self._joule_factor
+
+    def by_tokens(self, names: Container[str], prompts: bool) -> tuple[Columns, Columns]:
+        """`dense_work` by the number of tokens without padding: of the operators that are named, and of the others."""
+        factors = self._of_prompts if prompts else self.factors
+        every, sizes = np.arange(self._padded.size), self._sizes
+        named = [one for one in self._parts[0] if not one.name or one.name in names]
+        others = [one for one in self._parts[0] if one.name not in names]
+        first, second = (
+            _columns(np.interp(every, sizes, row) for row in summed(part, factors)) for part in (named, others)
+        )
+        return first, second
+
+    def decode_work(self, decodes: int, decode_context: int) -> Work:
+        """A step of decodes alone, without what the host needs at least."""
+        knots, times, clocks, powers = self._lists.get(decodes) or self._pieces(decodes)
+        mean = decode_context / decodes
+        after = min(bisect_right(knots, mean), len(knots) - 1)
+        share = (mean - knots[after - 1]) / (knots[after] - knots[after - 1])
+        found = [
+            each[after - 1] + (each[after] - each[after - 1]) * share + dense[decodes] + logits[decodes]
+            for each, dense, logits in zip((times, clocks, powers), self._dense, self._logits, strict=True)
+        ]
+        return self.scaled((found[0] + self._gaps[decodes], found[1], found[2]))
+
+    def decode_curve(self, sequences: int, slowdown: float = 1.0, more: Work = NOTHING) -> Curve:
+        """`more` is added to every step."""
+        return self._curve(sequences, slowdown, more, 0)
 
     def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
         missing = 0 if self.model.adapters is not None else variant

@@ -68,6 +68,13 @@ class ServingLimits:
     """Until one of them is copied back."""
     host_copy_s: float = 0.0
     """Of each copy of some of them, beside its blocks."""
+    ranks: int = 1
+    """Data-parallel ranks that step together, each with a scheduler and a cache of its own within these limits."""
+    stages: int = 1
+    """Stages of a pipeline, and so batches that are in flight at most; a request in flight is not scheduled again."""
+    balancer: Callable[[int], Any] | None = None
+    """What makes the balancer of so many ranks (`gnomon.sim.serving.balancers.Balancer`); round-robin where there is
+    none."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None

@@ -73,7 +73,7 @@ def _check_experts(model: Model, strategy: Strategy) -> None:
 
 
 def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
+    """Raise InputError for replicas whose loads are not simulated."""
     strategy = deployment.strategy
     if deployment.techniques is not None:
         deployment.techniques.check_simulated()
@@ -82,13 +82,6 @@ def check_simulated(deployment: Deployment) -> None:
             f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
             where="--pp",
             hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
-        )
-    if strategy.dp > 1:
-        raise InputError(
-            f"{strategy.dp} ranks of data-parallel attention have a scheduler each and step together, which is not "
-            "simulated",
-            where="--dp",
-            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep.",
         )
 
 

@@ -98,7 +98,7 @@ NOT_MODELLED = {
         performance-mode""",
     "overlapped micro-batches": "enable-dbo ubatch-size dbo-decode-token-threshold dbo-prefill-token-threshold",
     "expert load balancing and placement": """
-        enable-eplb eplb-config expert-placement-strategy enable-elastic-ep enable-return-routed-experts""",
+        eplb-config expert-placement-strategy enable-elastic-ep enable-return-routed-experts""",
     "the layout of a cache that ranks share": "dcp-kv-cache-interleave-size cp-kv-cache-interleave-size",
     "how data-parallel ranks wait for each other": "disable-nccl-for-dp-synchronization",
     "several API server processes, and where processes run on the host": """

@@ -10,7 +10,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
-from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms
+from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms, simulated
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.formats import check_formats
@@ -26,7 +26,7 @@ from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 if TYPE_CHECKING:  # one step compiles no table, and starts no server
-    from gnomon.cost.table import TableStepCost
+    from gnomon.cost.ranked import DrawnCost
     from gnomon.engines.operations import Operations
 
 VERSIONS = ENGINE.versions
@@ -39,6 +39,9 @@ COSTED = (
     "speculative_method",
     "num_speculative_tokens",
     "draft_parameters",
+    "expert_popularity",
+    "enable_eplb",
+    "num_redundant_experts",
 )
 """Settings that a step's cost depends on, beside the sizes that are captured."""
 
@@ -108,6 +111,9 @@ class Vllm:
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
         return degrees.stage_work(deployment)
 
+    def check_simulated(self, deployment: Deployment) -> None:
+        simulated.check(deployment)
+
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
 
@@ -161,6 +167,7 @@ class Vllm:
             max_context=settings["max_model_len"],
             lookahead=1 if settings["async_scheduling"] else 0,
             cache=cache,
+            **simulated.limits(deployment.strategy),
             **offload.limits(deployment, use),
             **overheads(deployment).latencies(front_end=settings["front_end"]),
         )
@@ -187,19 +194,26 @@ class Vllm:
         adapters, drafting = lora.adapter_cost(deployment), drafts.draft_cost(deployment)
         return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting)
 
-    def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
-        degrees.check_simulated(deployment)
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
+        from gnomon.cost.ranked import ranked  # one step compiles no table
+        from gnomon.cost.staged import StagedStepCost
+
+        simulated.check(deployment)
         settings = deployment.settings
         most = int(settings["max_model_len"])
-        return self.step_model(deployment).table(
-            max_context=most if longest is None else min(most, longest),
-            max_tokens=settings["max_num_batched_tokens"],
-            max_sequences=settings["max_num_seqs"],
-        )
+        sizes = {
+            "max_context": most if longest is None else min(most, longest),
+            "max_tokens": settings["max_num_batched_tokens"],
+            "max_sequences": settings["max_num_seqs"],
+        }
+        if deployment.strategy.pp > 1:
+            stages = self.stages(deployment)
+            return StagedStepCost.of([self.step_model(deployment, stage).table(**sizes) for stage in stages])
+        return ranked(self.step_model(deployment).table(**sizes), deployment.strategy.dp)
 
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
-    ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
+    ) -> Iterator[tuple[DrawnCost, ServingLimits]]:
         cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
         yield cost, limits
         for draw in range(draws):

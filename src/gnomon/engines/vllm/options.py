@@ -15,6 +15,7 @@ from gnomon.engines.option_values import bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.vllm.drafts import METHODS
 from gnomon.engines.vllm.drafts import fill as fill_drafts
+from gnomon.engines.vllm.experts import popularity_of
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.errors import InputError, unknown_name
@@ -87,6 +88,21 @@ OPTIONS = (
     Option(
         "all2all_backend", str, "how tokens reach experts of other data-parallel ranks; only vLLM's default is priced",
         default="allgather_reducescatter", choices=("allgather_reducescatter",),
+    ),
+    Option(
+        "expert_popularity", str, "how tokens choose experts: uniform, or zipf:0.6 for a power law",
+        default="uniform", flagged=False,
+        idle="all experts are on every rank",
+    ),
+    Option(
+        "enable_eplb", bool, "place experts by their popularity",
+        default=False,
+        idle="all experts are on every rank, or as popular",
+    ),
+    Option(
+        "num_redundant_experts", int, "further copies of popular experts, in each layer",
+        default=0, low=0, high=2**14, written="--eplb-config.num_redundant_experts",
+        idle="there are none without enable_eplb",
     ),
     Option(
         "moe_backend", str, "the kernel of a mixture's experts",
@@ -203,6 +219,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
     fill_drafts(settings, named)
+    popularity_of(settings)
     _fill_batch(settings, pool.chip)
     _check(settings, model)
     _fill_capture(settings)

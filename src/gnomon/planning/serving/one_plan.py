@@ -19,7 +19,7 @@ from gnomon.search import Candidate, Level, PlanFamily
 from gnomon.spec import Goal, Plan
 from gnomon.spec.answers import PlanScore, ServingReport
 
-UNSIMULATED = ("pp", "cp", "dp")
+UNSIMULATED = ("cp",)
 """Degrees of replicas that the simulator does not run."""
 
 
@@ -82,6 +82,8 @@ def candidate_of(plan: Plan, task: PlanTask) -> Candidate:
         chip=pool.chip.name,
         tp=plan.strategy.tp,
         ep=plan.strategy.ep,
+        dp=plan.strategy.dp,
+        pp=plan.strategy.pp,
         dtype=plan.dtype,
         dtype_rank=0,
         settings=(),

@@ -87,6 +87,15 @@ class BatchState:
             self.loaded.add(len(self._prompt) - 1)
         return len(self._prompt) - 1
 
+    def share(self, other: BatchState) -> None:
+        """Requests, cache and what waits are those of another batch of the same scheduler."""
+        self._prompt, self._output, self._made = other._prompt, other._output, other._made
+        self.cache, self.resumed, self.cached, self.loaded = other.cache, other.resumed, other.cached, other.loaded
+
+    def limit_places(self, most: int) -> None:
+        """So many requests may hold a place from now on."""
+        self._places = most
+
     @property
     def peak_blocks(self) -> int:
         """The most blocks that were ever taken."""

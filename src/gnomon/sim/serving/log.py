@@ -55,11 +55,13 @@ class RunLog:
 
     __slots__ = (
         "_clock", "_common_s", "_front", "_newcomers", "_policy", "_preempted", "_rows", "before_s", "governed",
-        "late_s", "limits", "others", "through",
+        "late_s", "limits", "others", "ranks", "through",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._rows = array("d")
+        self.ranks: list[RunLog] = []
+        """Logs of data-parallel ranks, where there are several: their decodes pause apart."""
         self.late_s: dict[int, float] = {}
         """By row: how much later its last tokens leave, as the host launches another step."""
         self.before_s: dict[int, float] = {}
@@ -79,6 +81,10 @@ class RunLog:
         """A run of this scheduler begins."""
         self._policy, self._front, self.limits = policy, front, limits
         self._clock, self.governed = clock or _FullClock(), clock is not None
+
+    def share_preempted(self, other: RunLog) -> None:
+        """Requests that leave the batch of one log may come back in that of the other."""
+        self._preempted = other._preempted
 
     def __len__(self) -> int:
         return len(self._rows) // WIDTH

@@ -21,9 +21,9 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.log import RunLog
+from gnomon.sim.serving.replica import station_of
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Floats, Ints, Prefixes, Requests
 
@@ -97,7 +97,7 @@ class _Replica:
     def __init__(self, model: ReplicaModel, tree: Prefixes | None, feeds_back: bool) -> None:
         none = np.zeros(0, np.int64)
         nothing = Requests(np.zeros(0), none, none, prefixes=tree)
-        self.station = Station(nothing, model.cost, model.limits, None, None, model.curves)
+        self.station = station_of(nothing, model.cost, model.limits, curves=model.curves)
         self.station.watch(model.log)
         self.station.ended, self.station.feeds_back = [], feeds_back
         self.load = ReplicaLoad(model.weight)

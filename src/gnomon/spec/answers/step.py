@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from gnomon.spec.answers.base import UNKNOWN, NotModelled, Resolved, Result
 from gnomon.spec.answers.shapes import Inputs, Signed, Time
@@ -75,6 +75,8 @@ class ExpertLoad(TypedDict):
 
     ranks: int
     busiest_over_mean: float
+    uneven: NotRequired[bool]
+    """Some experts are more popular than others."""
 
 
 class Parallel(TypedDict, total=False):
