@@ -76,9 +76,11 @@ class InflightPolicy(BatchState):
                 hint=f"Use --set enable_chunked_prefill=true, or --set max_num_tokens={prompt}.",
             )
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         self._check_prompt(prompt)
-        return super().add(prompt, output, node, loaded)
+        return super().add(prompt, output, node, loaded, adapter, priority)
 
     def forked(self, requests: Requests | None) -> Self:
         other = super().forked(requests)

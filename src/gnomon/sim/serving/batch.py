@@ -78,7 +78,9 @@ class BatchState:
         other.loaded = self.loaded.copy()
         return other
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         """One more request that may come in; its index."""
         self._prompt.append(prompt)
         self._output.append(output)
@@ -86,6 +88,11 @@ class BatchState:
         if loaded:
             self.loaded.add(len(self._prompt) - 1)
         return len(self._prompt) - 1
+
+    @property
+    def away(self) -> int:
+        """Requests that were preempted and are not back."""
+        return len(self.resumed)
 
     @property
     def peak_blocks(self) -> int:

@@ -101,9 +101,18 @@ class Station:
         if log is not None:
             log.watch(self._policy, self._front, self._clock, self._limits)
 
-    def add(self, arrival_s: float, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self,
+        arrival_s: float,
+        prompt: int,
+        output: int,
+        node: int = -1,
+        loaded: bool = False,
+        adapter: int = -1,
+        priority: int = 0,
+    ) -> int:
         """One more request, which arrives no earlier than the others; its index. See `Policy.add`."""
-        index = self._policy.add(prompt, output, node, loaded)
+        index = self._policy.add(prompt, output, node, loaded, adapter, priority)
         self._queue.visible_s.insert(index, self._front.visible_s(arrival_s, prompt, output))
         self._tokenized.append(self._front.tokenized_last_s(arrival_s))
         for times in (self._first, self._finish, self._queue.scheduled_s):
