@@ -154,22 +154,6 @@ class BatchState:
         self._prefill_pairs += new * cached + new * (new + 1) // 2
         self._prefill_context += new + cached
 
-    def begin(self, request: int) -> tuple[bool, int]:
-        """The prompt is through, and the step that ran it is on the clock: decode from now on.
-
-        Returns whether that step made its first token, and the request's tokens if it also made its last, else 0.
-        """
-        made, clock = self._made.get(request, 0) if self._made else 0, self.clock
-        goal, more = self._prompt[request] + made, self._output[request] - made - 1
-        if more == 0:
-            return not made, goal
-        base, end = goal - clock, clock + more
-        self.decoding[request] = (base, end)
-        self._base_sum += base
-        self._crossings[-base % self._block] += 1
-        heappush(self._ends, (end, request))
-        return not made, 0
-
     def to_next_end(self) -> tuple[int, int]:
         """Decode steps until one of them finishes a request, and as many of them as find blocks. There must be one."""
         ends, decoding = self._ends, self.decoding
@@ -254,17 +238,25 @@ class BatchState:
             self.clock += 1
             ended = self.retire() if self._ends and self._ends[0][0] <= self.clock else {}
         firsts: list[int] = []
+        clock, known = self.clock, self._made
         for request in prompts:
             if request == self.partial:
                 if self.partial_tokens < self.goal(request):
                     continue
                 self.partial = NO_REQUEST
             outputs += 1
-            is_first, tokens = self.begin(request)
-            if is_first:
+            made = known.get(request, 0) if known else 0
+            goal, end = self._prompt[request] + made, clock + self._output[request] - made - 1
+            if not made:
                 firsts.append(request)
-            if tokens:
-                ended[request] = tokens
+            if end == clock:
+                ended[request] = goal
+                continue
+            base = goal - clock
+            self.decoding[request] = (base, end)
+            self._base_sum += base
+            self._crossings[-base % self._block] += 1
+            heappush(self._ends, (end, request))
         return firsts, ended, outputs
 
     def release(self) -> None:

@@ -71,6 +71,26 @@ class FrontEnd:
         self.door_s = door = (arrival_s if arrival_s > door else door) + each
         return door + self._ingress_s
 
+    def all_visible_s(self, requests: Requests, first: int) -> list[float]:
+        """The same of all requests from a place on."""
+        outputs = requests.output_tokens[first:].tolist()
+        if self._tokenize_s:
+            columns = (requests.arrival_s[first:].tolist(), requests.input_tokens[first:].tolist(), outputs)
+            return [self.visible_s(*request) for request in zip(*columns, strict=True)]
+        owed, output_s, most_s, ingress_s = self._owed_s, self._output_s, self._most_s, self._ingress_s
+        door, found = self.door_s, []
+        for arrival_s, tokens in zip(requests.arrival_s[first:].tolist(), outputs, strict=True):
+            each = self._request_s
+            owed.append(output_s * tokens)
+            if len(owed) > BURST:
+                each += owed.popleft()
+                if each > most_s:
+                    each = most_s
+            door = (arrival_s if arrival_s > door else door) + each
+            found.append(door + ingress_s)
+        self.door_s = door
+        return found
+
     def tokenized_last_s(self, arrival_s: float) -> float:
         """When the tokenizer was through with the last request, which arrived then."""
         return self._tokenized_s if self._tokenize_s else arrival_s
