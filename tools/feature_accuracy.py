@@ -2,7 +2,8 @@
 
 Reads every file of tools/feature_loads.py in the folders, simulates each load as `gnomon simulate serve` would, with as
 many KV blocks as the engine had, and prints measured, predicted and error of TPOT p50, TTFT p50 and the share of prompt
-tokens that were found in the cache, then their means by option. `over` goes on with the cache that `over-fill` left.
+tokens that were found in the cache, then their means by option. `over` goes on with the cache that `over-fill` left,
+and a static batch with what offloading kept in the host of the one before it.
 Acceptance of drafts is the one that was recorded, by position.
 """
 
@@ -79,12 +80,18 @@ def read(path: Path) -> Iterator[Measured]:
     arguments = data["arguments"]
     given = {name: arguments[name] for name in SAME if name in arguments} | {"front_end": "in_process"}
     before: Requests | None = None
+    last = ""
     used: list[int] = []
     """Adapters, by last use."""
     for load in data["loads"]:
         if load.get("error") or not load.get("requests"):
             continue
         requests, times = _requests(load)
+        again = load["name"] == "static" and "kv_offloading_size" in arguments
+        if again:  # the first prompts of every such load are the same, and the host keeps them between loads
+            requests = replace(requests, prefixes=_own_prompts(requests))
+        goes_on = load["name"] == "over" or (again and last == "static")
+        last = load["name"]
         yield Measured(
             engine=data["name"],
             model=data["model"],
@@ -94,12 +101,33 @@ def read(path: Path) -> Iterator[Measured]:
             settings=given | _drafts(arguments, load),
             kv_blocks=int(data["settings"]["kv_blocks"]),
             kv_dtype=arguments.get("kv_cache_dtype", ""),
-            before=before if load["name"] == "over" else _asked(used, requests),
+            before=(_emptied(before, data["settings"]) if again and before else before)
+            if goes_on
+            else _asked(used, requests),
         )
         before = requests
         if requests.adapter is not None:
             new = dict.fromkeys(requests.adapter.tolist())
             used = [one for one in used if one not in new] + list(new)
+
+
+def _own_prompts(requests: Requests) -> Prefixes:
+    """A prefix of its own for every request: its prompt."""
+    count = len(requests)
+    return Prefixes(np.arange(count), np.full(count, -1), requests.input_tokens)
+
+
+def _emptied(first: Requests, settings: Mapping[str, Any]) -> Requests:
+    """A load, then prompts that fill the GPU's blocks once: between loads the engine's own cache was emptied."""
+    length = int(settings["max_model_len"]) - 1
+    count = -(-int(settings["kv_blocks"]) * int(settings["block_tokens"]) // length)
+    assert first.prefixes is not None
+    return Requests(
+        np.concatenate([first.arrival_s, first.arrival_s[-1] + APART_S + 2.0 * np.arange(count)]),
+        np.concatenate([first.input_tokens, np.full(count, length)]),
+        np.concatenate([first.output_tokens, np.ones(count, np.int64)]),
+        prefixes=replace(first.prefixes, node=np.concatenate([first.prefixes.node, np.full(count, -1)])),
+    )
 
 
 def _asked(adapters: list[int], requests: Requests) -> Requests | None:

@@ -94,7 +94,9 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             seed=0,
             max_model_len=limits.max_context,
         ),
-        cache_config=CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=limits.cache is not CountedBlocks),
+        cache_config=CacheConfig(
+            block_size=limits.block_tokens, enable_prefix_caching=limits.cache is not CountedBlocks
+        ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=limits.max_sequences,
             max_num_batched_tokens=limits.max_step_tokens,
@@ -192,8 +194,8 @@ class Clock:
 
 
 class Reversed(set):
-    """A set that is walked from its last key to its first. vLLM's connector keeps the blocks of a copy in a set, so their
-    order among those that may be evicted is any: here it is the one in which it touches blocks."""
+    """A set that is walked from its last key to its first. vLLM's connector keeps the blocks of a copy in a set, so
+    their order among those that may be evicted is any: here it is the one in which it touches blocks."""
 
     def __init__(self, keys: Any = ()) -> None:
         super().__init__(keys)

@@ -69,7 +69,9 @@ class PlainFeatures(Plain):
         self.unreported = False
         step = Step([], [], self.now)
         self.plan: dict[Req, tuple[int, int]] = {}
-        self.copies = Copies([req for req, (ready, _) in self.loads.items() if ready <= self.now and req not in self.told])
+        self.copies = Copies(
+            [req for req, (ready, _) in self.loads.items() if ready <= self.now and req not in self.told]
+        )
         self.told += self.copies.ended
         budget = self.go_on(step)
         slots = {req.adapter for req in self.plan} - {-1}
@@ -173,7 +175,10 @@ class PlainFeatures(Plain):
             if late:
                 return "skip"
         unheld = sum(not block.holders for block in found)
-        begun = [*self.placeless, *(one for one in self.running if one.computed + self.plan.get(one, (0,))[0] < one.goal)]
+        begun = [
+            *self.placeless,
+            *(one for one in self.running if one.computed + self.plan.get(one, (0,))[0] < one.goal),
+        ]
         reserved = sum(max(self.cdiv(one.goal) - len(one.blocks), 0) for one in begun)
         if self.cdiv(req.goal) - len(found) + unheld > free or (outside and outside + unheld > free - reserved):
             return "stop"

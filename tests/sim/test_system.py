@@ -211,8 +211,8 @@ def test_sessions_read_adapters_and_priorities(name: str) -> None:
 @pytest.mark.parametrize("routed", ROUTERS)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_nothing_is_lost_or_made(name: str, routed: str) -> None:
-    """Every scheduler, cache and router: each request is served once and gets its tokens, each replica does what it does
-    alone with its share, and at every call of the scheduler its blocks are those of the requests in the batch."""
+    """Every scheduler, cache and router: each request is served once and gets its tokens, each replica does what it
+    does alone with its share, and at every call of the scheduler its blocks are those of the requests in the batch."""
     limits = replace(SERVED, **SCHEDULERS[name])
     load = mixed_load(3)
     watched = replace(limits, policy=counting(limits.policy or ChunkedPolicy))
@@ -228,7 +228,7 @@ def test_nothing_is_lost_or_made(name: str, routed: str) -> None:
         assert share.cached_tokens.tolist() == alone.cached_tokens.tolist()
         assert share.preemptions == alone.preemptions
         if not limits.drafts and not share.preemptions:
-            made = share.totals.decodes + int(len(at))
+            made = share.totals.decodes + len(at)
             assert made == share.requests.output_tokens.sum()
             assert share.totals.prefill_tokens == (share.requests.input_tokens - share.cached_tokens).sum()
     assert sum(one.preemptions for one in run.stages[0]) > 0 or routed not in ("round-robin", "random")

@@ -214,7 +214,7 @@ class PrefillFirst(BatchState):
         if found + new < self.goal(request):
             self.partial, self.partial_tokens = request, found + new
         self.count += 1
-        if (found or self.cached) and request not in self._made:
+        if request not in self._made:
             self.cached[request] = found
         self._count_chunk(new, found)
 

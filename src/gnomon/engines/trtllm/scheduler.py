@@ -269,7 +269,7 @@ class InflightPolicy(BatchState):
         self.count += 1
         self._stack.append(request)
         self._spare -= before - self.cache.free + self._whole(request) - -(-goal // block)
-        if (found or self.cached) and request not in self._made and not loaded:
+        if request not in self._made and not loaded:
             self.cached[request] = found
         self._count_chunk(end - found, found)
         return end - found, found

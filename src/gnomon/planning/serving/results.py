@@ -114,14 +114,18 @@ def _pool_columns(run: ServingRun, replicas: Sequence[ReplicaResult]) -> dict[st
     first = np.clip(np.searchsorted(edges, run.scheduled_s, side="right") - 1, 0, bins - 1)
     cached, prompt = (np.bincount(first, some, bins) for some in (run.cached_tokens, run.requests.input_tokens))
     with np.errstate(invalid="ignore", divide="ignore"):
-        named = sums | shares | {
-            "start_s": edges[:-1],
-            "arrivals_per_s": np.histogram(run.requests.arrival_s, edges)[0] / width,
-            "cache_hit_rate": np.where(prompt > 0, cached / prompt, np.nan),
-            "clock": np.where(slowed > 0, busy / slowed, np.nan),
-            "power_w": power,
-            "bin_s": np.array([width]),
-        }
+        named = (
+            sums
+            | shares
+            | {
+                "start_s": edges[:-1],
+                "arrivals_per_s": np.histogram(run.requests.arrival_s, edges)[0] / width,
+                "cache_hit_rate": np.where(prompt > 0, cached / prompt, np.nan),
+                "clock": np.where(slowed > 0, busy / slowed, np.nan),
+                "power_w": power,
+                "bin_s": np.array([width]),
+            }
+        )
     return {name: tuple(_number(value) for value in values) for name, values in named.items()}
 
 

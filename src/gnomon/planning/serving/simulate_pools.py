@@ -166,9 +166,7 @@ def _inputs(given: PoolsInput, system: PooledSystem, requests: int) -> dict[str,
     }
 
 
-def _unmodelled(
-    given: PoolsInput, system: PooledSystem, stream: Requests, preempted: bool
-) -> Iterator[NotModelled]:
+def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests, preempted: bool) -> Iterator[NotModelled]:
     listed: dict[tuple[str, str], NotModelled] = {}
     for pool in system.pools:
         spec = pool.spec.replica

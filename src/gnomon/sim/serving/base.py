@@ -59,7 +59,7 @@ class Queue:
     def __init__(self) -> None:
         self.head = 0
         """The first that has never run."""
-        self.visible_s: list[float] = []
+        self.visible_s = array("d")
         """When the scheduler can see each request; at last, when it could see one that is not known yet."""
         self.scheduled_s = array("d")
         """When each first ran."""
@@ -104,8 +104,8 @@ class Policy(Protocol):
     """Preempted requests; some policies have all here that wait and that the scheduler can see."""
     loaded: set[int]
     """Requests whose keys and values were sent here, all but those of their last token."""
-    cached: dict[int, int]
-    """Tokens that a request found in the cache when it last came in before its first token, where it did."""
+    cached: array[int]
+    """Tokens that each request found in the cache when it last came in before its first token."""
 
     held_s: float
     """What the last decision's step waits for on the host before it is launched, where it has prompts."""
@@ -159,8 +159,8 @@ class Policy(Protocol):
     def add(
         self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
     ) -> int:
-        """One more request that may come in, the node of its prefix, whether its keys and values were sent here, all but
-        those of its last token, and its LoRA adapter and priority; its index."""
+        """One more request that may come in, the node of its prefix, whether its keys and values were sent here, all
+        but those of its last token, and its LoRA adapter and priority; its index."""
 
     def forked(self, requests: Requests | None) -> Self:
         """A copy, to go on by itself with requests of which the first are those known so far."""

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from typing import Self
+
+import numpy as np
 
 from gnomon.sim.serving.base import NO_REQUEST, Decision
 from gnomon.sim.serving.caches.base import NO_ROOM, CacheModel
 from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Ints, Requests
+
+
+def as_array(column: Ints | Sequence[int]) -> array[int]:
+    """A column of requests whose numbers are objects only while they are used."""
+    return array("q", np.asarray(column, np.int64).tobytes())
+
+
+def grown(known: array[int], requests: Requests | None) -> array[int]:
+    """A copy of a column, with zeros for requests that are new."""
+    return known + array("q", bytes(8 * (len(requests) - len(known)) if requests else 0))
 
 
 class BatchState:
@@ -35,8 +48,7 @@ class BatchState:
     held_s = 0.0
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
-        self._prompt: list[int] = requests.input_tokens.tolist()
-        self._output: list[int] = requests.output_tokens.tolist()
+        self._prompt, self._output = as_array(requests.input_tokens), as_array(requests.output_tokens)
         self._block, self._places, self._step_tokens = limits.block_tokens, limits.max_sequences, limits.max_step_tokens
         self.cache = cache
         self._total = self._least_free = limits.kv_blocks
@@ -62,19 +74,18 @@ class BatchState:
         """Whether a step is in flight whose outputs are not known yet; the loop says so."""
         self.loaded: set[int] = set()
         """Requests that wait and whose keys and values were sent here, all but those of their last token."""
-        self.cached: dict[int, int] = {}
-        """Tokens that a request found in the cache when it last came in before its first token, where it did."""
+        self.cached = array("q", bytes(8 * len(requests)))
+        """Tokens that each request found in the cache when it last came in before its first token."""
 
     def forked(self, requests: Requests | None) -> Self:
         """A copy of the batch, to go on by itself with requests of which the first are those known so far."""
         other = copy(self)
-        other._prompt, other._output = (
-            (requests.input_tokens.tolist(), requests.output_tokens.tolist()) if requests else ([], [])
-        )
+        known = (requests.input_tokens, requests.output_tokens) if requests else ((), ())
+        other._prompt, other._output = (as_array(column) for column in known)
         other._crossings, other._ends, other._stack = self._crossings[:], self._ends[:], self._stack[:]
         other._made, other.decoding = self._made.copy(), self.decoding.copy()
         other.leaving, other.resumed = self.leaving.copy(), self.resumed[:]
-        other.cached, other.cache = self.cached.copy(), self.cache.forked(requests)
+        other.cached, other.cache = grown(self.cached, requests), self.cache.forked(requests)
         other.loaded = self.loaded.copy()
         return other
 
@@ -84,6 +95,7 @@ class BatchState:
         """One more request that may come in; its index."""
         self._prompt.append(prompt)
         self._output.append(output)
+        self.cached.append(0)
         self.cache.add(node)
         if loaded:
             self.loaded.add(len(self._prompt) - 1)
@@ -140,7 +152,7 @@ class BatchState:
             self.partial, self.partial_tokens = request, found + new
         self.count += 1
         self._stack.append(request)
-        if (found or self.cached) and request not in self._made and not loaded:
+        if not loaded and request not in self._made:
             self.cached[request] = found
         self._prefills += 1
         self._prefill_tokens += new

@@ -120,7 +120,7 @@ class Station:
         """The front end's work on the requests that it has not seen."""
         visible = self._queue.visible_s
         seen = len(visible)
-        visible += self._front.all_visible_s(requests, seen)
+        visible.extend(self._front.all_visible_s(requests, seen))
         visible.append(inf)
         self._queue.scheduled_s.frombytes(bytes(8 * (len(requests) - seen)))
 
@@ -172,9 +172,6 @@ class Station:
     def result(self, requests: Requests) -> ServingRun:
         policy, totals = self._policy, self._policy.totals()
         visible_s = np.array(self._queue.visible_s[:-1])
-        cached = np.zeros(len(requests), np.int64)
-        if policy.cached:
-            cached[list(policy.cached)] = list(policy.cached.values())
         first_s, finish_s = (
             self._front.through(np.array(times), requests, visible_s) for times in (self._first, self._finish)
         )
@@ -185,7 +182,7 @@ class Station:
             first_token_s=first_s,
             finish_s=finish_s,
             scheduled_s=np.array(self._queue.scheduled_s),
-            cached_tokens=cached,
+            cached_tokens=np.array(policy.cached, np.int64),
             preemptions=policy.preemptions,
             steps=totals.steps,
             busy_s=self._busy_s,

@@ -56,8 +56,8 @@ class BlockCopies:
         self._loads[request] = _Load(ready, self._cache.load(request, first, behind))
 
     def report(self, now: float, scheduled: Mapping[int, tuple[int, int]]) -> CopyReport:
-        """Of a step that is launched now: of each request, the prompt tokens that are computed then, and all tokens that
-        have come back."""
+        """Of a step that is launched now: of each request, the prompt tokens that are computed then, and all tokens
+        that have come back."""
         ended = [one for one, load in self._loads.items() if load.ready_s <= now and one not in self._told]
         self._told.update(ended)
         stored = [self._cache.store(request, *tokens) for request, tokens in scheduled.items()]

@@ -225,4 +225,3 @@ class OrderedPolicy(ChunkedPolicy):
         self._line.preempted(request)
         self.count -= 1
         self.preemptions += 1
-

@@ -99,8 +99,8 @@ class SteppedPolicy(SteppedBatch):
         self.cache.extend(request, one.held)
 
     def _look_up(self, request: int, one: Running, now: float) -> int:
-        """Whether a request can come in at once, for the host has nothing that it needs. Else it is passed over: now, or
-        until its blocks are copied; NO_ROOM where there are none for them."""
+        """Whether a request can come in at once, for the host has nothing that it needs. Else it is passed over: now,
+        or until its blocks are copied; NO_ROOM where there are none for them."""
         assert isinstance(self.cache, TieredBlocks)
         assert self._copies is not None
         found, outside = self.cache.outside(request, one.known)
@@ -158,7 +158,7 @@ class SteppedPolicy(SteppedBatch):
             found = goal - 1
         self._of[request] = one
         new = min(goal - found, budget)
-        if (found or self.cached) and not one.made and not loaded:
+        if not (one.made or loaded):
             self.cached[request] = found
         self._seat(request, one)
         one.goal, one.computed, one.held, one.hashed = goal, found, found + new, found + new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from copy import copy
@@ -10,6 +11,7 @@ from typing import Self
 
 from gnomon.cost.step import variant_of
 from gnomon.sim.serving.base import CALL, Decision, Queue
+from gnomon.sim.serving.batch import as_array, grown
 from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.caches.tiered import TieredBlocks
 from gnomon.sim.serving.policies.copies import BlockCopies, CopyReport
@@ -69,8 +71,7 @@ class SteppedBatch:
     """All of a `gnomon.sim.serving.base.Policy` but `decide`."""
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
-        self._prompt: list[int] = requests.input_tokens.tolist()
-        self._output: list[int] = requests.output_tokens.tolist()
+        self._prompt, self._output = as_array(requests.input_tokens), as_array(requests.output_tokens)
         self._limits, self.cache = limits, cache
         self._lookahead = bool(limits.lookahead)
         self._of: dict[int, Running] = {}
@@ -99,7 +100,7 @@ class SteppedBatch:
         self.preemptions = 0
         self.decoding: dict[int, tuple[int, int]] = {}
         self.leaving: dict[int, int] = {}
-        self.cached: dict[int, int] = {}
+        self.cached = array("q", bytes(8 * len(requests)))
         self.loaded: set[int] = set()
 
     @property
@@ -123,6 +124,7 @@ class SteppedBatch:
     ) -> int:
         self._prompt.append(prompt)
         self._output.append(output)
+        self.cached.append(0)
         self._line.add(adapter, priority)
         self.cache.add(node)
         if loaded:
@@ -131,16 +133,15 @@ class SteppedBatch:
 
     def forked(self, requests: Requests | None) -> Self:
         other = copy(self)
-        other._prompt, other._output = (
-            (requests.input_tokens.tolist(), requests.output_tokens.tolist()) if requests else ([], [])
-        )
+        known = (requests.input_tokens, requests.output_tokens) if requests else ((), ())
+        other._prompt, other._output = (as_array(column) for column in known)
         other._of = {request: copy(one) for request, one in self._of.items()}
         other._batch, other._runs, other._counts = self._batch[:], self._runs.copy(), self._counts[:]
         other._reports, other._idle = self._reports.copy(), self._idle.copy()
         other._line = self._line.forked(requests)
         other.leaving, other.resumed = self.leaving.copy(), other._line.waiting
         other._placeless = self._placeless.copy()
-        other.cached, other.loaded = self.cached.copy(), self.loaded.copy()
+        other.cached, other.loaded = grown(self.cached, requests), self.loaded.copy()
         other.cache = self.cache.forked(requests)
         if self._copies is not None:
             assert isinstance(other.cache, TieredBlocks)
