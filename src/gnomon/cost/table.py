@@ -20,7 +20,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
 from gnomon.cost.op_times import OpTimes
 from gnomon.cost.prompts import PromptCost, Times, Work, summed
-from gnomon.cost.step import Curve, StepModel
+from gnomon.cost.step import Curve, StepModel, parts_of
 from gnomon.spec.workload import Floats
 
 ALIGNED = 16
@@ -183,15 +183,21 @@ class TableStepCost:
         return self._curve(sequences, slowdown, more, 0)
 
     def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
-        missing = 0 if self.model.adapters is not None else variant
-        return self._curve(sequences, slowdown, self._varied(sequences, variant), missing)
+        _, missing = parts_of(variant)
+        run = sequences * self.each - missing * (self.each - 1)
+        return self._curve(sequences, slowdown, self._varied(run, variant), missing)
 
     def _varied(self, tokens: int, variant: int) -> Work:
-        """What adapters add, or that so many sequences have no drafts."""
-        if self.model.adapters is not None:
-            return self.model.adapters.work(int(self._padded[tokens]), variant)
-        assert self.model.drafting is not None
-        return self.model.drafting.ragged_s, 0.0, 0.0
+        """What adapters add, and that some sequences have no drafts."""
+        adapters, missing = parts_of(variant)
+        seconds, clocked, joules = NOTHING
+        if adapters:
+            assert self.model.adapters is not None
+            seconds, clocked, joules = self.model.adapters.work(int(self._padded[tokens]), adapters)
+        if missing:
+            assert self.model.drafting is not None
+            seconds += self.model.drafting.ragged_s
+        return seconds, clocked, joules
 
     def _drafted(self, sequences: int) -> Work:
         """Until the next drafts of so many sequences are written; a model that writes them is a share of this one."""
@@ -280,14 +286,17 @@ class TableStepCost:
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
-        missing = 0 if self.model.adapters is not None else variant
+        _, missing = parts_of(variant)
         seconds, clocked, joules = self.mixed_work(decodes, decode_context, chunks, missing)
-        more = self._varied(decodes + sum(new for new, _ in chunks), variant)
+        run = decodes * self.each - missing * (self.each - 1)
+        more = self._varied(run + sum(new for new, _ in chunks), variant)
         return seconds + more[0], clocked + more[1] * self._clock_factor, joules + more[2] * self._joule_factor
 
     def varied_launch(self, tokens: int, variant: int) -> float:
-        if self.model.adapters is None or tokens <= self._largest:
+        adapters, _ = parts_of(variant)
+        if not adapters or tokens <= self._largest:
             return 0.0
+        assert self.model.adapters is not None
         return self.model.adapters.launch()
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:

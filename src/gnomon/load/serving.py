@@ -43,13 +43,10 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
     """The replica or the pools, and the load, of `simulate serve`."""
     if question.pools:
         pools = pools_of(question)
-        for flag, given in (("--slo", question.slo), ("--series", question.series)):
-            if given:
-                raise InputError("is for one replica, not for pools", where=flag, hint="Leave it out.")
         load, asked = _simulated_load(question)
         return PoolsInput(
             pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
-            asked=asked, concurrency=question.concurrency,
+            asked=asked, concurrency=question.concurrency, options=_options(question),
         )  # fmt: skip
     refuse_pool_flags(question)
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
@@ -60,8 +57,12 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
         trace=trace_of(load),
         asked=asked,
         concurrency=question.concurrency,
-        options=ResultOptions(goals=goals_of(question.slo), series=question.series),
+        options=_options(question),
     )
+
+
+def _options(question: SimulateServingQuestion) -> ResultOptions:
+    return ResultOptions(goals=goals_of(question.slo), series=question.series)
 
 
 def _simulated_load(question: SimulateServingQuestion) -> tuple[ServingLoad, dict[str, Any]]:

@@ -76,9 +76,11 @@ class InflightPolicy(BatchState):
                 hint=f"Use --set enable_chunked_prefill=true, or --set max_num_tokens={prompt}.",
             )
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         self._check_prompt(prompt)
-        return super().add(prompt, output, node, loaded)
+        return super().add(prompt, output, node, loaded, adapter, priority)
 
     def forked(self, requests: Requests | None) -> Self:
         other = super().forked(requests)
@@ -267,7 +269,7 @@ class InflightPolicy(BatchState):
         self.count += 1
         self._stack.append(request)
         self._spare -= before - self.cache.free + self._whole(request) - -(-goal // block)
-        if (found or self.cached) and request not in self._made and not loaded:
+        if request not in self._made and not loaded:
             self.cached[request] = found
         self._count_chunk(end - found, found)
         return end - found, found

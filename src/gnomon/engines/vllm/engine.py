@@ -173,14 +173,11 @@ class Vllm:
         )
 
     def _policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
-        from gnomon.sim.serving.policies.offloading import OffloadingPolicy
         from gnomon.sim.serving.policies.ordered import OrderedPolicy
-        from gnomon.sim.serving.policies.speculative import SpeculativePolicy
+        from gnomon.sim.serving.policies.stepped import SteppedPolicy
 
-        if settings["speculative_method"] != drafts.NONE:
-            return SpeculativePolicy
-        if settings["kv_offloading_size"]:
-            return OffloadingPolicy
+        if settings["speculative_method"] != drafts.NONE or settings["kv_offloading_size"]:
+            return SteppedPolicy
         return OrderedPolicy if settings["scheduling_policy"] == "priority" or settings["enable_lora"] else None
 
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:

@@ -71,7 +71,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         not_modelled=(
             *replica.engine.not_modelled(question.engine.settings, chip, _idle(question, replica)),
             *_not_modelled(question, best),
-            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, replica.limits),
+            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
             *idle_in_plans(question.fleet, question.model),
         ),

@@ -16,7 +16,7 @@ from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_cur
 
 LEVEL = 0.01
 """Clocks that are told apart, as a share of the highest: an H200 has steps of 15 of 1,980 MHz."""
-BY_LEVEL = 1 << 32
+BY_LEVEL = 1 << 48
 """Curves of one level stand so far from those of the next in `Curves`."""
 
 

@@ -38,6 +38,11 @@ class GapHistogram:
         self._counts += np.bincount(at, counts, self._counts.size)
         self._sums += np.bincount(at, gaps * counts, self._sums.size)
 
+    def include(self, other: GapHistogram) -> None:
+        """Those of another one, too."""
+        self._counts += other._counts
+        self._sums += other._sums
+
     @property
     def count(self) -> float:
         return float(self._counts.sum())

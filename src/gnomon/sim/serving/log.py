@@ -103,7 +103,7 @@ class RunLog:
         decodes = len(policy.decoding)
         self._rows.extend(
             (start, end, self._front.left_s, last_s, steps, decodes, 0, decodes)
-            + (len(policy.resumed), policy.cache.free, clock.dynamic_j, clock.weighted_s)
+            + (policy.away, policy.cache.free, clock.dynamic_j, clock.weighted_s)
         )
 
     def stepped(
@@ -123,7 +123,7 @@ class RunLog:
                 self._common_s = self._left_s
         self._rows.extend(
             (start, end, self._front.left_s, end - start, 1, decodes, len(decision.prompts), outputs)
-            + (len(policy.resumed), policy.cache.free, clock.dynamic_j, clock.weighted_s)
+            + (policy.away, policy.cache.free, clock.dynamic_j, clock.weighted_s)
         )
         if self._preempted and outputs > decodes:
             self._come_back(decision.prompts, firsts, ended)

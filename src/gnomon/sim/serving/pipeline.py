@@ -180,8 +180,7 @@ class StagedStation(Station):
             self._log.ranks[batch.number].stepped(batch.start_s, batch.end_s, batch.decision, batch.applied)
         self._end = batch.end_s
         if ended:
-            self._fresh_last = list(ended)
-            self._end_requests(ended)
+            self._end_requests(ended, left)
             self._settle()
         self._policy.batches[batch.number].release()
         self._batches.append(batch.number)

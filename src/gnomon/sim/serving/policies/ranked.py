@@ -47,7 +47,7 @@ class Rank:
         self.ids: list[int] = []
         """Of its requests, those of the load."""
         self.queue.scheduled_s = _Scheduled(self.ids)  # type: ignore[assignment]
-        self.queue.visible_s = [np.inf]
+        self.queue.visible_s = array("d", [np.inf])
         self.prompts = self.ended = self.ended_tokens = 0
         """Prompt tokens that it was given; requests that have ended, and their prompt tokens."""
         self.in_step = False
@@ -134,7 +134,10 @@ class RankedPolicy:
     def _watch(self) -> None:
         self.cache, self.resumed = _Free(self.ranks), _Resumed(self.ranks)
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
+        """Engines refuse adapters and priorities beside data-parallel ranks."""
         self._prompt.append(prompt)
         self._output.append(output)
         self._node.append(node)
@@ -323,8 +326,16 @@ class RankedPolicy:
         return sum(rank.policy.context for rank in self.ranks)
 
     @property
-    def cached(self) -> dict[int, int]:
-        return {rank.ids[one]: found for rank in self.ranks for one, found in rank.policy.cached.items()}
+    def away(self) -> int:
+        return sum(rank.policy.away for rank in self.ranks)
+
+    @property
+    def cached(self) -> array[int]:
+        found = array("q", bytes(8 * len(self._prompt)))
+        for rank in self.ranks:
+            for request, tokens in zip(rank.ids, rank.policy.cached, strict=True):
+                found[request] = tokens
+        return found
 
     @property
     def preemptions(self) -> int:

@@ -22,6 +22,7 @@ from gnomon.spec.workload import Requests
 class StagedPolicy:
     """Batches by their number; see `gnomon.sim.serving.base.Policy` for what it has of all of them together."""
 
+    away = 0
     held_s = 0.0
     in_flight = False
     variant = 0
@@ -39,7 +40,10 @@ class StagedPolicy:
         for batch in self.batches[1:]:
             batch.share(first)
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
+        """Engines refuse adapters and priorities beside pipelines."""
         return self.batches[0].add(prompt, output, node, loaded)
 
     def forked(self, requests: Requests | None) -> Self:
