@@ -25,7 +25,8 @@ class ClockState:
 
     __slots__ = (
         "_begun", "_busy_until", "_clocked", "_cost", "_curves", "_decodes", "_energy_share", "_free_w", "_governor",
-        "_own_clocked", "_own_watts", "_slowdown_of", "_watts", "_window_s", "dynamic_j", "level", "slowdown", "until", "weighted_s",
+        "_own_clocked", "_own_watts", "_slowdown_of", "_watts", "_window_s", "dynamic_j", "level", "slowdown", "until",
+        "weighted_s",
     )  # fmt: skip
 
     def __init__(self, governor: Governor, cost: StepCost, curves: Curves) -> None:
