@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from gnomon.spec.answers.base import UNKNOWN, NotModelled, Resolved, Result
 from gnomon.spec.answers.shapes import Inputs, Signed, Time
@@ -70,12 +70,15 @@ class PipelineStages(TypedDict):
     most_tokens_per_s: float
 
 
-class ExpertLoad(TypedDict):
-    """How unevenly ranks of experts are visited."""
-
+class ExpertRanks(TypedDict):
     ranks: int
     busiest_over_mean: float
-    uneven: NotRequired[bool]
+
+
+class ExpertLoad(ExpertRanks, total=False):
+    """How unevenly ranks of experts are visited."""
+
+    uneven: bool
     """Some experts are more popular than others."""
 
 
