@@ -1,12 +1,13 @@
-"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FIRST HOST` prints the
-figures of `src/gnomon/engines/vllm/features.yaml`.
+"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FIRST HOST...` prints
+the figures of `src/gnomon/engines/vllm/features.yaml`.
 
 FIRST has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
 on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters.
 Copies and reads of adapters are from first tokens of single requests whose adapter was in a slot, in the host's memory
-or on disk. HOST has host-base.json.gz and host-lora-4.json.gz of the batch `host`: launches are from its steps before
-one with a prompt, whose outputs wait until that one is launched; with adapters the launch waits for them first.
-Poisson loads of FIRST and the other folders are for tools/feature_accuracy.
+or on disk. Each HOST has host-base.json.gz and host-lora-4.json.gz of the batch `host`. Launches are what the worker
+noted of steps beyond the captured sizes (tools/host_times.py); where it noted none, they are from steps before one with
+a prompt, whose outputs wait until that one is launched, with adapters after the step itself. The hosts differ: the
+figure is their geometric mean, FIRST's among them, with its spread. Folders of `part: check` are for `gnomon accuracy`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ from gnomon.load.deployments import deploy
 from gnomon.spec import Strategy
 
 FULL = 8192
+CAPTURED = 512
+"""Tokens of the largest captured step of these engines."""
+LEAST = 10
+"""Launches that a median is taken of."""
 STAGES = ("queued_us", "scheduled_us", "made_us", "first_us")
 DEVICE = ("launch_s", "tile_s", "read_s")
 Data = Mapping[str, Any]
@@ -98,10 +103,26 @@ def fitted(cost: AdapterCost, rows: list[tuple[int, int, float]]) -> AdapterCost
     return replace(cost, **fit)
 
 
-def host_figures(base: Data, few: Data, groups: int) -> dict[str, float]:
-    """Of a launch."""
-    (_, plain), (step, adapted) = (between_us(next(loads(data, "plain"))) for data in (base, few))
-    return {"host_us": (adapted - step - plain) / groups}
+def launch_us(data: Data) -> float:
+    """The median launch of a step with prompts that is beyond the captured sizes, without the wait for the device."""
+    noted = [load["host"] for load in data["loads"] if load.get("rate_per_s") and load.get("host")]
+    found = [
+        taken - waited
+        for host in noted
+        for taken, waited, tokens in zip(host["execute_us"], host["lora_us"], host["tokens"], strict=True)
+        if tokens > CAPTURED
+    ]
+    if len(found) >= LEAST:
+        return float(np.median(found))
+    step, before = between_us(next(loads(data, "plain")))
+    return before - step if data["adapters"] else before
+
+
+def host_figures(pairs: Sequence[tuple[Data, Data]], groups: int) -> dict[str, float]:
+    """Of a launch, on hosts that were measured without adapters and with them."""
+    each = [(launch_us(adapted) - launch_us(plain)) / groups for plain, adapted in pairs]
+    print(f"# host_us of each host: {', '.join(f'{one:.0f}' for one in each)}")
+    return {"host_us": float(np.exp(np.log(each).mean())), "host_spread": float(np.log(each).std(ddof=1))}
 
 
 def copy_figures(few: Data, many: Data, size: float) -> dict[str, float]:
@@ -151,12 +172,14 @@ def _read(path: Path) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the measurements of the first batch are")
-    parser.add_argument("host", type=Path, help="where those of the batch `host` are")
+    parser.add_argument("host", type=Path, nargs="+", help="where those of the batch `host` are")
     parser.add_argument("--drafts", type=Path, help="ngram.json.gz of the second")
     asked = parser.parse_args()
     folder = asked.folder
     base, few, many = (_read(folder / f"{name}.json.gz") for name in ("base", "lora-4", "lora-8"))
-    measured = [_read(asked.host / f"{name}.json.gz") for name in ("host-base", "host-lora-4")]
+    pairs = [(base, few)]
+    for host in asked.host:
+        pairs.append((_read(host / "host-base.json.gz"), _read(host / "host-lora-4.json.gz")))
     network, settings = model(base["model"]), {"enable_lora": True, "max_loras": 4, "max_model_len": 16384}
     _, deployment = deploy(network, parse_pool("H200"), dtype="bf16", settings=settings)
     cost = adapter_cost(deployment)
@@ -169,7 +192,7 @@ def main() -> None:
     groups = sum(group.times for group in cost.layers)
     size = adapter_bytes(network, Strategy(), cost.rank)
     figures = {f"{name[:-2]}_us": getattr(found, name) * 1e6 for name in DEVICE}
-    figures |= host_figures(*measured, groups) | copy_figures(few, many, size)
+    figures |= host_figures(pairs, groups) | copy_figures(few, many, size)
     for name, value in figures.items():
         print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
     if asked.drafts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +21,7 @@ class DraftCost:
     """Of the large model's time in everything that follows the tokens alone, what a pass takes."""
     head: float = 0.0
     """Of the time of its head."""
+
+    def drawn(self, host: float) -> DraftCost:
+        """With a host that takes so many times as long."""
+        return replace(self, ragged_s=self.ragged_s * host)

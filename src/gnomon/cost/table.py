@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.draws import normals
 from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
@@ -127,6 +128,7 @@ class TableStepCost:
             {name: float(machine.factors(name, *of, prompts=prompts)[draw]) for name, of in ops.items()}
             for prompts in (False, True)
         )
+        other.model = _drawn_options(self.model, draw)
         other._draw(self.host.drawn(draw), factors, of_prompts)
         other._clock_factor, other._joule_factor = (
             float(drawn[draw]) for drawn in (machine.clock_factors, machine.joule_factors)
@@ -302,6 +304,18 @@ class TableStepCost:
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         base = self._launches[tokens > self._largest]
         return base + self._launch_sequence * sequences + self._launch_prompt * prompts
+
+
+def _drawn_options(model: StepModel, draw: int) -> StepModel:
+    """What adapters and drafts take on the host follows the draw of the host."""
+    adapters, drafting, host = model.adapters, model.drafting, model.host
+    if adapters is None and drafting is None:
+        return model
+    return replace(
+        model,
+        adapters=adapters and adapters.drawn(float(normals(host.source)[draw])),
+        drafting=drafting and drafting.drawn(float(host.factors[draw])),
+    )
 
 
 def _columns(work: Iterable[Floats]) -> Columns:
