@@ -24,6 +24,7 @@ import numpy as np
 
 from gnomon.cost.adapters import AdapterCost
 from gnomon.cost.drafting import DraftCost
+from gnomon.cost.step import variant_of
 from gnomon.engines.vllm.lora import adapter_bytes, adapter_cost
 from gnomon.load import model, parse_pool
 from gnomon.load.deployments import deploy
@@ -32,6 +33,8 @@ from gnomon.spec import Strategy
 FULL = 8192
 CAPTURED = 512
 """Tokens of the largest captured step of these engines."""
+DEVICE_BOUND = 100
+"""Sequences from which on the device takes longer than the host's launches."""
 LEAST = 10
 """Launches that a median is taken of."""
 STAGES = ("queued_us", "scheduled_us", "made_us", "first_us")
@@ -135,16 +138,15 @@ def copy_figures(few: Data, many: Data, size: float) -> dict[str, float]:
     return {"copy_bytes_s": size / (copied * 1e-6), "read_bytes_s": size / (max(read, 1.0) * 1e-6)}
 
 
-def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
-    """Of n-gram lookup, on static batches: what steps take beyond the tokens that they verify where all drafts were
-    found and accepted, and beyond one token of each sequence where none was found."""
+def draft_rows(data: Data) -> Iterator[tuple[int, bool, float, float]]:
+    """Of static batches: sequences, whether drafts were found and all accepted or none was found, seconds of a step,
+    and those of the tokens that it verifies."""
     drafts = data["arguments"]["speculative_config"]
     given = {"max_model_len": 16384, "speculative_method": "ngram_gpu"}
     given |= {"num_speculative_tokens": drafts["num_speculative_tokens"]}
     engine, deployment = deploy(model(data["model"]), parse_pool("H200"), dtype="bf16", settings=given)
     free = replace(engine.step_model(deployment), drafting=DraftCost(drafts=drafts["num_speculative_tokens"]))
     cost = free.table(max_context=4096, max_tokens=8192, max_sequences=256)
-    rows: list[tuple[int, bool, float, float]] = []
     for load in loads(data, "static"):
         count, steps = load["requests"], {name: np.array(column) for name, column in load["steps"].items()}
         found = bool(load["accepted_at"][0])
@@ -152,17 +154,24 @@ def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
         alone &= steps["accepted"] == (steps["drafted"] if found else 0)
         if alone.sum() < 5:
             continue
-        curve = cost.decode_curve(count) if found else cost.varied_curve(count, 1.0, count)
+        curve = cost.decode_curve(count) if found else cost.varied_curve(count, 1.0, variant_of(0, count))
         ours = float(np.interp(1024 + 64, curve.context, curve.seconds))
-        rows.append((count, found, float(np.median(steps["core_us"][alone])) * 1e-6, ours))
-    ones = np.array([[1.0, count, float(not found)] for count, found, _, _ in rows])
-    seconds, ours_s = (np.array([row[at] for row in rows]) for at in (2, 3))
-    fit = np.linalg.lstsq(ones / seconds[:, None], (seconds - ours_s) / seconds, rcond=None)[0]
-    for (count, found, measured, _), error in zip(rows, (ones @ fit + ours_s) / seconds - 1, strict=True):
-        print(
-            f"# {count} sequences, drafts {'accepted' if found else 'missing'}: {measured * 1e3:.2f} ms, {error:+.1%}"
-        )
-    yield from zip(("base_us", "sequence_us", "ragged_us"), (1e6 * fit).tolist(), strict=True)
+        yield count, found, float(np.median(steps["core_us"][alone])) * 1e-6, ours
+
+
+def draft_figures(rows: Sequence[tuple[int, bool, float, float]]) -> Iterator[tuple[str, float]]:
+    """Of n-gram lookup: what steps take beyond the tokens that they verify, and the least that one takes where no draft
+    was found."""
+    device = [row for row in rows if row[1] or row[0] >= DEVICE_BOUND]
+    ones = np.array([[1.0, row[0]] for row in device])
+    seconds, ours_s = (np.array([row[at] for row in device]) for at in (2, 3))
+    base, each = np.linalg.lstsq(ones / seconds[:, None], (seconds - ours_s) / seconds, rcond=None)[0]
+    ragged = float(np.exp(np.mean([np.log(row[2]) for row in rows if row not in device and row[0] > 1])))
+    for count, found, measured, ours in rows:
+        predicted = max(ours + base + each * count, 0.0 if found else ragged)
+        told = "accepted" if found else "missing"
+        print(f"# {count} sequences, drafts {told}: {measured * 1e3:.2f} ms, {predicted / measured - 1:+.1%}")
+    yield from {"base_us": 1e6 * base, "sequence_us": 1e6 * each, "ragged_us": 1e6 * ragged}.items()
 
 
 def _read(path: Path) -> Any:
@@ -173,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the measurements of the first batch are")
     parser.add_argument("host", type=Path, nargs="+", help="where those of the batch `host` are")
-    parser.add_argument("--drafts", type=Path, help="ngram.json.gz of the second")
+    parser.add_argument("--drafts", type=Path, nargs="+", help="ngram.json.gz of the second, host-ngram.json.gz")
     asked = parser.parse_args()
     folder = asked.folder
     base, few, many = (_read(folder / f"{name}.json.gz") for name in ("base", "lora-4", "lora-8"))
@@ -196,7 +205,7 @@ def main() -> None:
     for name, value in figures.items():
         print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
     if asked.drafts:
-        for name, value in draft_figures(_read(asked.drafts)):
+        for name, value in draft_figures([row for path in asked.drafts for row in draft_rows(_read(path))]):
             print(f"    {name}: {value:.4g}")
 
 

@@ -14,7 +14,8 @@ class DraftCost:
     base_s: float = 0.0
     sequence_s: float = 0.0
     ragged_s: float = 0.0
-    """Of a step in which a sequence has no draft: it is not captured whole, and pieces of it are launched."""
+    """At least, of a step without prompts in which a sequence has no draft: it is not captured whole, and the host
+    launches its pieces one by one."""
     passes: int = 0
     """Of a model that writes one token of each sequence in a pass."""
     share: float = 0.0

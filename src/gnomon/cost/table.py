@@ -190,16 +190,12 @@ class TableStepCost:
         return self._curve(sequences, slowdown, self._varied(run, variant), missing)
 
     def _varied(self, tokens: int, variant: int) -> Work:
-        """What adapters add, and that some sequences have no drafts."""
-        adapters, missing = parts_of(variant)
-        seconds, clocked, joules = NOTHING
-        if adapters:
-            assert self.model.adapters is not None
-            seconds, clocked, joules = self.model.adapters.work(int(self._padded[tokens]), adapters)
-        if missing:
-            assert self.model.drafting is not None
-            seconds += self.model.drafting.ragged_s
-        return seconds, clocked, joules
+        """What adapters add."""
+        adapters, _ = parts_of(variant)
+        if not adapters:
+            return NOTHING
+        assert self.model.adapters is not None
+        return self.model.adapters.work(int(self._padded[tokens]), adapters)
 
     def _drafted(self, sequences: int) -> Work:
         """Until the next drafts of so many sequences are written; a model that writes them is a share of this one."""
@@ -224,12 +220,14 @@ class TableStepCost:
         seconds, clocked, joules = (part + added for part, added in zip(work, more, strict=True))
         clocked, joules = clocked * self._clock_factor, joules * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
-        least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences)
+        least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences, missing)
         return Curve(self._times.knots, np.maximum(device, least), clocked, joules)
 
-    def _verify(self, sequences: int) -> float:
+    def _verify(self, sequences: int, missing: int) -> float:
         """Least seconds of a step with drafts on the host."""
+        assert self.model.drafting is not None
         least, tokens = self.host.decode(sequences), sequences * self.each
+        least = max(least, self.model.drafting.ragged_s) if missing else least
         return least if tokens <= self._largest else max(least, self.host.launch(tokens, sequences, 0))
 
     def _attention_of(self, sequences: int) -> Floats:
