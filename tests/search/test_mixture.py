@@ -69,3 +69,21 @@ def test_kinds_that_cannot_help_are_not_evaluated() -> None:
     asked = Carried({cheap: 1.9, dear: 3.0})
     assert cheapest([cheap, dear], 4.0, asked) == ((cheap, 3),)
     assert asked.evaluated == {cheap}
+
+
+def test_alike_kinds_of_one_chip_are_asked_a_few_times() -> None:
+    """Each is lowered to what a cheaper mixture needs of it, not to a little below the other."""
+    base, single = ReplicaKind("A", "base", 1.05, 8, 2.4), ReplicaKind("B", "single", 2.85, 8, 3.4)
+    alike = [ReplicaKind("B", name, 5.7, 4, bound) for name, bound in (("one", 19.75), ("other", 19.63))]
+    asked = Carried({base: 2.4, single: 3.4, **dict.fromkeys(alike, 6.0)})
+    questions = []
+    holds = asked.holds
+
+    def counted(kind: ReplicaKind, amount: float) -> bool:
+        questions.append(kind)
+        return holds(kind, amount)
+
+    asked.holds = counted  # type: ignore[method-assign]
+    found = cheapest([base, single, *alike], 40.0, asked)
+    assert found is not None and price(found) == pytest.approx(of_all(asked.amounts, 40.0))
+    assert len(questions) <= 8

@@ -18,9 +18,9 @@ import numpy as np
 
 from gnomon.spec.workload import Floats
 
-HALVINGS = 12
 ENOUGH = 1 - 1e-9
-"""Share of the load that has to be carried: sums in another order round differently."""
+"""Share of the load that has to be carried: sums in another order round differently. What is carried by less is not
+enough, and what costs less by less is not cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def cheapest(
         most = max(unknown, key=lambda kind: dict(found)[kind] * kind.usd_h)
         needed = _needed(most, bounds, known, load) if sure is not None else 0.0
         if 0 < needed < bounds[most] and not evaluations.holds(most, needed):
-            bounds[most] = needed
+            bounds[most] = needed * ENOUGH
         else:
             known[most] = min(most.bound, evaluations.carries(most))
 
@@ -76,17 +76,17 @@ def cheapest(
 def _needed(
     kind: ReplicaKind, bounds: Mapping[ReplicaKind, float], known: Mapping[ReplicaKind, float], load: float
 ) -> float:
-    """The least that a kind has to carry for a mixture that is cheaper than the cheapest that is known, if the others
-    carry what their bounds allow."""
-    limit = price(best_by(known, load) or ())
-    others = {other: known.get(other, bound) for other, bound in bounds.items() if other != kind}
-    low, high = 0.0, bounds[kind]
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        found = best_by({**others, kind: middle}, load)
-        beats = found is not None and price(found) < limit and any(one == kind for one, _ in found)
-        low, high = (low, middle) if beats else (middle, high)
-    return low
+    """The least that a kind has to carry for a mixture with it that is cheaper than the cheapest that is known, if
+    those of other chips carry what their bounds allow."""
+    limit = price(best_by(known, load) or ()) * ENOUGH
+    others = _cheapest_sums({o: known.get(o, bound) for o, bound in bounds.items() if o.chip != kind.chip}, load)
+    lacking = (
+        (load * ENOUGH - carried) / count
+        for count in range(1, kind.most + 1)
+        for spent, carried, _ in others
+        if count * kind.usd_h + spent < limit
+    )
+    return max(0.0, min(lacking, default=bounds[kind]))
 
 
 def price(mixture: Mixture) -> float:
@@ -96,6 +96,12 @@ def price(mixture: Mixture) -> float:
 
 def best_by(carried: Mapping[ReplicaKind, float], load: float) -> Mixture | None:
     """The cheapest mixture if each kind carries so much."""
+    enough = [state for state in _cheapest_sums(carried, load) if state[1] >= load * ENOUGH]
+    return min(enough, key=lambda state: (state[0], -state[1]))[2] if enough else None
+
+
+def _cheapest_sums(carried: Mapping[ReplicaKind, float], load: float) -> list[State]:
+    """Mixtures that no other beats, each of one kind of every chip at most, up to the first that carries the load."""
     states: list[State] = [(0.0, 0.0, ())]
     for chip in dict.fromkeys(kind.chip for kind in carried):
         own: list[State] = [(0.0, 0.0, ())]
@@ -106,8 +112,7 @@ def best_by(carried: Mapping[ReplicaKind, float], load: float) -> Mixture | None
             for count in range(1, kind.most + 1)
         ]
         states = _merged(states, _front(own), load)
-    enough = [state for state in states if state[1] >= load * ENOUGH]
-    return min(enough, key=lambda state: (state[0], -state[1]))[2] if enough else None
+    return states
 
 
 def _merged(states: list[State], own: list[State], load: float) -> list[State]:

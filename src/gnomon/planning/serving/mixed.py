@@ -153,7 +153,7 @@ class MixedSearch:
                 continue
             self.tried.add(family)
             plan = Candidate(family=family, replicas=1)
-            if not self.thinned.evaluate(plan, amount, Level.SEARCH).meets(self.task.goals):
+            if not self.thinned.evaluate(plan, amount, Level.VERDICT).meets(self.task.goals):
                 continue
             if self.thinned.evaluate(plan, amount, Level.FULL).surely_meets(self.task.goals):
                 return True

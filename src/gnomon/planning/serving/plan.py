@@ -164,7 +164,7 @@ def _counts(load: ServingLoad, requests: int | None) -> dict[Level, int]:
     if requests is not None:
         full = max(LEAST_REQUESTS, min(requests, MOST_REQUESTS))
     sample = min(TRACE_REQUESTS if load.trace else SEARCH_REQUESTS, full)
-    return {Level.SEARCH: sample, Level.TO_THE_END: full, Level.FULL: full, Level.SURE: full}
+    return {Level.SEARCH: sample, Level.VERDICT: sample, Level.TO_THE_END: full, Level.FULL: full, Level.SURE: full}
 
 
 def _formats(model: Model) -> tuple[str, ...]:
