@@ -318,6 +318,12 @@ class PoolsEvaluator(ServingEvaluator):
             power_w=watts,
             requests=sum(len(run.requests) for run in runs),
             preemptions=sum(run.preemptions for run in runs),
+            kv_share=max(
+                run.peak_kv_blocks / self.replicas[family].limits.kv_blocks
+                for (family, _), stage in zip(pools, _stages(runs), strict=True)
+                for run in stage.runs
+            ),
+            clock=1 / float(np.mean([run.clock_slowdown for run in runs])),
         )
 
     def _stage_w(self, family: PlanFamily, replicas: int, stage: StageRun, rate_per_s: float) -> float:

@@ -70,6 +70,10 @@ class ServingFigures:
     power_w: float
     requests: int
     preemptions: int
+    kv_share: float = 0.0
+    """Of a replica's KV cache blocks, the most that were in use."""
+    clock: float = 1.0
+    """The clock under the power limit as a share of the highest, on average over the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +304,8 @@ class ServingEvaluator:
             power_w=plan.replicas * float(np.mean(watts)),
             requests=sum(len(run.requests) for run in runs),
             preemptions=sum(run.preemptions for run in runs),
+            kv_share=max(run.peak_kv_blocks for run in runs) / replica.limits.kv_blocks,
+            clock=1 / float(np.mean([run.clock_slowdown for run in runs])),
         )
 
 

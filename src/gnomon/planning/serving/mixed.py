@@ -160,7 +160,8 @@ class MixedSearch:
             plan = Candidate(family=family, replicas=1)
             if not self.thinned.evaluate(plan, amount, Level.VERDICT).meets(self.task.goals):
                 continue
-            level = Level.SURE if kind in self.known else Level.FULL  # so near to what it holds, it is worth longer runs
+            # Near to what it was found to hold, the verdict is worth longer runs.
+            level = Level.SURE if kind in self.known else Level.FULL
             if self.thinned.evaluate(plan, amount, level).surely_meets(self.task.goals):
                 self.chosen[kind] = family
                 return True
@@ -250,6 +251,8 @@ def mixed_figures(pools: list[MixedPool]) -> ServingFigures:
         power_w=sum(pool.plan.replicas * pool.score.detail.power_w for pool in pools),
         requests=sum(one.requests for one in details),
         preemptions=sum(one.preemptions for one in details),
+        kv_share=max(one.kv_share for one in details),
+        clock=min(one.clock for one in details),
     )
 
 

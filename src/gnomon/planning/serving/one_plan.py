@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
-from gnomon.planning.serving.plan import LEAST_REQUESTS, MOST_TRACE
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
+from gnomon.planning.serving.searched import LEAST_REQUESTS, MOST_TRACE
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Candidate, Level, PlanFamily
 from gnomon.spec import Plan
