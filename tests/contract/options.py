@@ -363,6 +363,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --seed 4
   --slo ttft_p50=2s
   --by-rate
+  --sensitivity
   --objective latency
   --dtype fp8
   --kv-dtype fp8
