@@ -76,11 +76,11 @@ def cheapest(
         if price(found) >= limit:
             return sure
         most = max(unsure, key=lambda kind: (kind not in known, dict(found)[kind] * kind.usd_h))
-        if most not in known and sure is None:
+        needed = _needed(most, bounds, load, limit)
+        if most not in known and (sure is None or needed <= 0):
             known[most] = min(most.bound, evaluations.carries(most))
             bounds[most] = _most(most, known, tolerance)
             continue
-        needed = _needed(most, bounds, load, limit)
         if most in known and needed <= known[most]:  # enough, if others carry their most: half of what is open
             needed = (known[most] + bounds[most]) / 2
         if not evaluations.holds(most, needed):
