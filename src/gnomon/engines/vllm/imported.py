@@ -15,12 +15,20 @@ from gnomon.engines.vllm import ENGINE
 from gnomon.engines.vllm.arguments import ACTING, CHOICES, DEGREES, SETTINGS, TABLE, UNUSED
 from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported_weights import FORMATS
+from gnomon.engines.vllm.launch import FIRST_PORT
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
-from gnomon.engines.vllm.roles import DYNAMO_MODULE, SIDE_CHANNEL, role_of, without_graph_words
+from gnomon.engines.vllm.roles import (
+    DYNAMO_MODULE,
+    GRAPH_ROLE,
+    SIDE_CHANNEL,
+    graph_role,
+    role_of,
+    without_graph_words,
+)
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Strategy
-from gnomon.spec.plan import BOTH
+from gnomon.spec.plan import BOTH, DECODE, PREFILL
 
 LAUNCHERS = Launchers(
     programs={"vllm": ("serve",)},
@@ -46,7 +54,8 @@ def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
     found = LAUNCHERS.own(words, image)
     if found is None or DYNAMO_MODULE not in words:
         return found
-    return replace(found, arguments=tuple(without_graph_words(found.arguments)))
+    role = graph_role(found.arguments)
+    return replace(found, arguments=tuple(without_graph_words(found.arguments)), program=role)
 
 
 def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
@@ -99,6 +108,7 @@ class _Import(CommandImport):
             devices=self.devices((CUDA.visible, ROCM.visible, XPU.visible)),
             ignored=(*self.ignored, *self.left(ENGINE.title, ("VLLM_",), (SIDE_CHANNEL,))),
             role=role,
+            port=self.port(FIRST_PORT),
         )
 
     def _layout(self, dp: int) -> tuple[int, bool]:
@@ -118,10 +128,13 @@ class _Import(CommandImport):
 
     def _role(self) -> str:
         """What a server of a pool does, by what it does with KV caches; another use of them is not modelled."""
-        role = role_of(self.read.values.get("kv-transfer-config"))
+        role, told = role_of(self.read.values.get("kv-transfer-config")), self.command.program
         if role:
             self.take("kv-transfer-config")
-        return role or BOTH
+        if role and told in (PREFILL, DECODE) and told != role:
+            message = f"Dynamo starts the worker for {told}, and its KV transfer is that of {role}"
+            raise InputError(message, where=GRAPH_ROLE, hint="Give it one of the two roles.")
+        return role or (told if told in (PREFILL, DECODE) else BOTH)
 
     def _refuse_context(self) -> None:
         flag = "prefill-context-parallel-size"
