@@ -11,6 +11,7 @@ from __future__ import annotations
 from gnomon.engines.command_line import FlagTable, names, unused_flags
 from gnomon.engines.trtllm.options import ALIASES as SHORT_NAMES
 from gnomon.engines.trtllm.options import OPTIONS
+from gnomon.engines.trtllm.roles import GRAPH_ROLE
 
 TITLE = "TensorRT-LLM 1.2"
 FRACTION = next(path for path in SHORT_NAMES if "." in path)
@@ -192,7 +193,7 @@ _NEGATABLE = frozenset(
 )
 WORKER = FlagTable(
     title="Dynamo's worker of TensorRT-LLM",
-    known=frozenset(("model", "config", "disaggregation-mode", *WORKER_FIELDS, *WORKER_UNUSED)),
+    known=frozenset(("model", "config", GRAPH_ROLE.lstrip("-"), *WORKER_FIELDS, *WORKER_UNUSED)),
     switches=_NEGATABLE,
     negatable=_NEGATABLE,
     aliases={

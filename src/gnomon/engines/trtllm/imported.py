@@ -35,7 +35,7 @@ from gnomon.engines.trtllm.options import BY_NAME, parsed
 from gnomon.engines.trtllm.overheads import BENCH as CALLED
 from gnomon.engines.trtllm.overheads import SERVE as SERVED
 from gnomon.engines.trtllm.platforms import VISIBLE
-from gnomon.engines.trtllm.roles import DISAGGREGATED, DYNAMO_MODULE
+from gnomon.engines.trtllm.roles import DISAGGREGATED, DYNAMO_MODULE, GRAPH_ROLE
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Model, Strategy
 from gnomon.spec.plan import BOTH, DECODE, PREFILL
@@ -213,9 +213,9 @@ class _Import(CommandImport):
         name, own = "server_role", self.text("server_role").lower()
         if own not in ("", *SERVER_ROLES):
             raise unknown_name("role", own, tuple(SERVER_ROLES), where=self.where(name))
-        mode = self.text("disaggregation-mode")
+        mode = self.text(GRAPH_ROLE.lstrip("-"))
         if mode not in ("", *GRAPH_ROLES):
-            raise unknown_name("mode", mode, tuple(GRAPH_ROLES), where="--disaggregation-mode")
+            raise unknown_name("mode", mode, tuple(GRAPH_ROLES), where=GRAPH_ROLE)
         role = SERVER_ROLES.get(own) or GRAPH_ROLES.get(mode, BOTH)
         value, name = self.take("cache_transceiver_config"), "cache_transceiver_config"
         if value is None:

@@ -40,6 +40,7 @@ EVENTS = 1024
 """Of a KV cache, kept until the router asks: as in TensorRT-LLM's own tests of this router."""
 NO_OVERLAP = "disable_overlap_scheduler"
 DYNAMO_MODULE, DYNAMO_RUNTIME, DYNAMO_HAS = "dynamo.trtllm", "tensorrtllm-runtime", "1.3.0rc19"
+GRAPH_ROLE = "--disaggregation-mode"
 DYNAMO_FLAGS = {
     "--tp_size": "--tensor-parallel-size",
     "--pp_size": "--pipeline-parallel-size",
@@ -156,7 +157,7 @@ def graph_worker(replica: PoolReplica) -> GraphWorker:
             args += [DYNAMO_FLAGS[flag], value if value != launch.OPTIONS_FILE else options_file(replica)]
         elif flag != "--backend":
             fields[flag[2:]] = int(value) if value.isdigit() else value
-    role = () if replica.role == BOTH else ("--disaggregation-mode", replica.role)
+    role = () if replica.role == BOTH else (GRAPH_ROLE, replica.role)
     return GraphWorker(
         command=("python3", "-m", DYNAMO_MODULE),
         args=(*args, *role),
