@@ -54,6 +54,7 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "num_speculative_tokens": 0,
         "draft_acceptance": "",
         "draft_parameters": 0.0,
+        "draft_model": "",
         "front_end": "http",
     }
 
