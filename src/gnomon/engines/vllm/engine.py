@@ -16,10 +16,11 @@ from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill, listed, not_modelled
-from gnomon.engines.vllm.overheads import overheads
+from gnomon.engines.vllm.overheads import Overheads, overheads
+from gnomon.engines.vllm.releases import Release, release
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.engines.vllm.weights import check_cuts
-from gnomon.errors import DoesNotFitError, unknown_name
+from gnomon.errors import DoesNotFitError
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
 from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
@@ -29,7 +30,6 @@ if TYPE_CHECKING:  # one step compiles no table, and starts no server
     from gnomon.cost.table import TableStepCost
     from gnomon.engines.operations import Operations
 
-VERSIONS = ENGINE.versions
 COSTED = (
     "max_num_batched_tokens",
     "max_num_seqs",
@@ -45,18 +45,19 @@ COSTED = (
 
 @dataclass(frozen=True)
 class Vllm:
-    """vLLM 0.24: asynchronous scheduling, chunked prompts, full graphs for decodes, piecewise ones for the rest."""
+    """vLLM: asynchronous scheduling, chunked prompts, full graphs for decodes, piecewise ones for the rest."""
 
     version: str = ""
     name: str = ENGINE.name
     title: str = ENGINE.title
 
     def __post_init__(self) -> None:
-        wanted = self.version or VERSIONS[-1]
-        full = next((known for known in VERSIONS if known == wanted or known.startswith(f"{wanted}.")), None)
-        if full is None:
-            raise unknown_name("version of vllm", wanted, VERSIONS)
-        object.__setattr__(self, "version", full)
+        object.__setattr__(self, "version", release(self.version).version)
+
+    @property
+    def release(self) -> Release:
+        """What its version differs from others in."""
+        return release(self.version)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -92,7 +93,7 @@ class Vllm:
         return operations
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
-        return fill(given, model, pool)
+        return fill(given, model, pool, self.release)
 
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
@@ -100,7 +101,7 @@ class Vllm:
         return (*there, *not_modelled(given, idle))
 
     def runs_not_on(self, chip: Chip) -> str:
-        return platforms.not_run(chip)
+        return platforms.not_run(chip, self.release.title)
 
     def graph(self, deployment: Deployment) -> Graph:
         return degrees.walk(self.stages(deployment))
@@ -128,14 +129,14 @@ class Vllm:
         offload.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
-        return memory(deployment)
+        return memory(deployment, self.release)
 
     def limits(self, deployment: Deployment) -> ServingLimits:
         from gnomon.sim.serving.caches.counted import CountedBlocks  # one step simulates nothing
         from gnomon.sim.serving.caches.hashed import HashedBlocks
         from gnomon.sim.serving.caches.tiered import TieredBlocks
 
-        use, settings = memory(deployment), deployment.settings
+        use, settings = self.memory(deployment), deployment.settings
         longest = int(settings["max_model_len"])
         held = use.longest(longest)
         if held < longest:
@@ -151,7 +152,7 @@ class Vllm:
             cache = TieredBlocks
         return ServingLimits(
             by_priority=settings["scheduling_policy"] == "priority",
-            policy=self._policy(settings),
+            policy=self.policy(settings),
             **lora.limits(deployment),
             **drafts.limits(deployment),
             kv_blocks=use.tokens_held(longest) // use.block_tokens,
@@ -162,10 +163,12 @@ class Vllm:
             lookahead=1 if settings["async_scheduling"] else 0,
             cache=cache,
             **offload.limits(deployment, use),
-            **overheads(deployment).latencies(front_end=settings["front_end"]),
+            **self._overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
-    def _policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+    def policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """The scheduler of these settings; the simulator's default where it does."""
+        from gnomon.engines.vllm.policies import InPlacePolicy
         from gnomon.sim.serving.policies.offloading import OffloadingPolicy
         from gnomon.sim.serving.policies.ordered import OrderedPolicy
         from gnomon.sim.serving.policies.speculative import SpeculativePolicy
@@ -174,11 +177,19 @@ class Vllm:
             return SpeculativePolicy
         if settings["kv_offloading_size"]:
             return OffloadingPolicy
-        return OrderedPolicy if settings["scheduling_policy"] == "priority" or settings["enable_lora"] else None
+        if settings["scheduling_policy"] == "priority" or settings["enable_lora"]:
+            return InPlacePolicy if self.release.keeps_order else OrderedPolicy
+        return None
+
+    def _captured(self, deployment: Deployment) -> list[int]:
+        return captured_sizes(deployment.settings, deployment.pool.chip, self.release)
+
+    def _overheads(self, deployment: Deployment) -> Overheads:
+        return overheads(deployment, self.release)
 
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:
-        captured = tuple(captured_sizes(deployment.settings))
-        return overheads(deployment).host(deployment.model.layers if layers is None else layers, captured)
+        captured = tuple(self._captured(deployment))
+        return self._overheads(deployment).host(deployment.model.layers if layers is None else layers, captured)
 
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
@@ -200,7 +211,7 @@ class Vllm:
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
     ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
-        cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
+        cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), self._overheads(deployment)
         yield cost, limits
         for draw in range(draws):
             yield cost.drawn(draw), replace(limits, **extra.latencies(draw, deployment.settings["front_end"]))
@@ -210,7 +221,7 @@ class Vllm:
         return ("max_num_seqs", "max_num_batched_tokens")
 
     def cost_key(self, deployment: Deployment) -> Hashable:
-        return tuple(captured_sizes(deployment.settings)), tuple(
+        return tuple(self._captured(deployment)), tuple(
             deployment.settings[name] for name in (*COSTED, degrees.CONTEXT)
         )
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnomon.engines.operations import CommandNames, EngineCommand, ImportedCommand, Variable
-from gnomon.engines.vllm import ENGINE
-from gnomon.engines.vllm.arguments import ACTING, CHOICES, DEGREES, KNOWN, SETTINGS, UNUSED
+from gnomon.engines.vllm import MEASURED
+from gnomon.engines.vllm.arguments import ACTING, DEGREES, SETTINGS, FlagTable
 from gnomon.engines.vllm.command_line import ReadArguments, Value, config_words, option_text, read_arguments, unset
 from gnomon.engines.vllm.imported_weights import cache_format, weight_format
+from gnomon.engines.vllm.later_arguments import every_flag, flag_table
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
+from gnomon.engines.vllm.releases import RELEASES
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.spec import Strategy
 from gnomon.spec.imported import IgnoredOption
@@ -61,18 +63,26 @@ def _image(words: Sequence[str]) -> str:
 
 def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
     """A file for `vllm serve --config`: most of its fields are flags."""
-    known = [key for key in fields if str(key).replace("_", "-").partition(".")[0] in KNOWN]
+    known = [key for key in fields if str(key).replace("_", "-").partition(".")[0] in every_flag()]
     if not known or 2 * len(known) < len(fields):
         return None
     return EngineCommand(arguments=tuple(config_words({str(key): value for key, value in fields.items()})))
 
 
 def import_command(command: EngineCommand, names: CommandNames) -> ImportedCommand:
-    read = read_arguments(command.arguments)
+    version = _version(command.image)
+    table = flag_table(version or MEASURED)
+    read = read_arguments(command.arguments, table)
     config = read.values.pop("config", None)
     if config is not None:
-        read = read_arguments(config_words(names.config(_text("config", config)))).below(read)
-    return _Import(read, command, names).made()
+        read = read_arguments(config_words(names.config(_text("config", config))), table).below(read)
+    return _Import(read, command, names, table, version).made()
+
+
+def _version(image: str) -> str:
+    """The version that an image's tag names, of those that are known."""
+    found = _VERSION.search(image)
+    return next((known for known in RELEASES if found and known.startswith(found[1])), "")
 
 
 @dataclass(slots=True)
@@ -82,6 +92,8 @@ class _Import:
     read: ReadArguments
     command: EngineCommand
     names: CommandNames
+    table: FlagTable
+    version: str
     ignored: list[IgnoredOption] = field(default_factory=list)
 
     def made(self) -> ImportedCommand:
@@ -96,16 +108,18 @@ class _Import:
         strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=tp * dp if expert else 1)
         settings = self._settings()
         self._beside(settings)
-        kv_dtype, note = cache_format(_plain("kv-cache-dtype", self._take("kv-cache-dtype")))
+        kv_dtype, note = cache_format(_plain("kv-cache-dtype", self._take("kv-cache-dtype")), self.table)
         if note:
             self._ignore(option_text("kv-cache-dtype", note), "priced as fp8", affects=True)
         return ImportedCommand(
             model=name,
             strategy=strategy,
-            dtype=weight_format(_plain("dtype", dtype), _plain("quantization", quantization), model, self.names.dtype),
+            dtype=weight_format(
+                _plain("dtype", dtype), _plain("quantization", quantization), model, self.names.dtype, self.table
+            ),
             kv_dtype=kv_dtype,
             settings=settings,
-            version=self._version(),
+            version=self._checked_version(),
             nodes=nodes,
             worker=worker,
             devices=self._devices(),
@@ -164,7 +178,7 @@ class _Import:
             value = self._take(flag) if flag in ACTING else None
             if value is None:
                 continue
-            if flag in CHOICES and not self._priced(flag, name, value):
+            if flag in self.table.choices and not self._priced(flag, name, value):
                 continue
             if name == "max_model_len" and str(value).lower() in ("auto", "-1"):
                 why = "vLLM takes the longest that fits; the plan takes the model's own"
@@ -176,8 +190,8 @@ class _Import:
     def _priced(self, flag: str, name: str, value: Value) -> bool:
         """Whether a choice of vLLM's is one that Gnomon has figures for."""
         text = _text(flag, value)
-        if text not in CHOICES[flag]:
-            raise unknown_name("value", text, CHOICES[flag], where=f"--{flag}")
+        if text not in self.table.choices[flag]:
+            raise unknown_name("value", text, self.table.choices[flag], where=f"--{flag}")
         if text in BY_NAME[name].choices:
             return True
         self._ignore(option_text(flag, value), f"not modelled: priced as {BY_NAME[name].default}", affects=True)
@@ -234,16 +248,11 @@ class _Import:
             return
         self._ignore(option_text(flag, given), "not modelled: formats by layer", affects=True)
 
-    def _version(self) -> str:
-        found = _VERSION.search(self.command.image)
-        known = ENGINE.versions[-1]
-        if not found:
-            return ""
-        if known.startswith(found[1]):
-            return known
-        why = f"the figures are those of vLLM {known}"
-        self._ignore(f"image {self.command.image}", why, affects=True)
-        return ""
+    def _checked_version(self) -> str:
+        if _VERSION.search(self.command.image) and not self.version:
+            why = f"the figures are those of vLLM {MEASURED}"
+            self._ignore(f"image {self.command.image}", why, affects=True)
+        return self.version
 
     def _devices(self) -> int:
         given = self.command.environment
@@ -255,7 +264,7 @@ class _Import:
 
     def _left(self) -> Iterator[IgnoredOption]:
         for name, value in self.read.values.items():
-            unused = UNUSED[name]
+            unused = self.table.unused[name]
             yield IgnoredOption(option=option_text(name, value), why=unused.why, affects=unused.affects)
         for word in self.read.handed_on:
             yield IgnoredOption(option=word, why="what the script is called with is not known", affects=True)

@@ -1,4 +1,4 @@
-"""A plan as vLLM 0.24 launch commands, one per replica and node, and what those commands cannot express."""
+"""A plan as vLLM launch commands, one per replica and node, and what those commands cannot express."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 from gnomon.engines.operations import NodeLayout, Server, Variable
 from gnomon.engines.shell import comment
-from gnomon.engines.vllm import ENGINE, platforms
+from gnomon.engines.vllm import platforms
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.options import fill, flags
+from gnomon.engines.vllm.releases import Release, release
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
@@ -19,7 +20,6 @@ from gnomon.load.plan import plan_pool
 from gnomon.spec import Model, Plan
 from gnomon.spec.plan import ROUTERS
 
-VERSION = ENGINE.versions[-1]
 FIRST_PORT = 8000
 CHECKPOINT = "CHECKPOINT"
 """Stands in a command for weights that are not there yet."""
@@ -63,7 +63,8 @@ def command(plan: Plan) -> list[str]:
     for flag, degree in (("--pipeline-parallel-size", strategy.pp), ("--data-parallel-size", strategy.dp)):
         words += [flag, str(degree)] if degree > 1 else []
     words += ["--enable-expert-parallel"] if strategy.ep > 1 else []
-    return words + _precision(plan, model) + flags(fill(given, model, pool), model, pool)
+    of = release_of(plan)
+    return words + _precision(plan, model) + flags(fill(given, model, pool, of), model, pool, of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +187,11 @@ def _as_stored(model: Model) -> str:
 
 def version_of(plan: Plan) -> str:
     """The plan's vLLM version with all its three numbers; one whose options are not known is refused."""
-    version = plan.engine.version or VERSION
-    if not VERSION.startswith(version):
-        raise unknown_name("version of vllm", version, [VERSION], where="engine.version")
-    return VERSION
+    return release_of(plan).version
+
+
+def release_of(plan: Plan) -> Release:
+    return release(plan.engine.version, where="engine.version")
 
 
 def headline(plan: Plan) -> str:

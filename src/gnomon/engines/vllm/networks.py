@@ -1,4 +1,4 @@
-"""Networks beside plain decoders under vLLM 0.24: which it runs, with which kernels, in which memory.
+"""Networks beside plain decoders under vLLM: which it runs, with which kernels, in which memory.
 
 Encoders run as embedders: whole sequences, compiled, and no head. Towers run before the decoder, kernel by kernel, on
 weights that are cut like the decoder's and stay in 16 bits; the decoder's steps are those of any decoder.
@@ -13,6 +13,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.step import Piece, StepModel
 from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.engines.vllm import reserve
+from gnomon.engines.vllm.releases import release
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
 from gnomon.graph import Graph
@@ -30,8 +31,8 @@ from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
 FORMATS = ("bf16", "fp16")
 NOT_SERVED = {
-    "t5": "vLLM 0.24 has no T5",
-    "bart": "vLLM 0.24 leaves BART to a plugin",
+    "t5": "vLLM has no T5",
+    "bart": "vLLM leaves BART to a plugin",
     "mllama": "vLLM dropped Llama 3.2 Vision in 0.11",
 }
 FUSED = Stream(2, 2, 0, 0)
@@ -99,7 +100,9 @@ def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryU
         parts = {
             "weights": model.parameters * width(deployment.dtype) / tp,
             "activations": working_bytes(model.blocks, model.hidden, tokens, deployment.dtype, tp),
-            "runtime": reserve.runtime_bytes(model, deployment.settings, deployment.strategy),
+            "runtime": reserve.runtime_bytes(
+                model, deployment.settings, deployment.strategy, deployment.pool.chip, release(engine.version)
+            ),
         }
         return MemoryUse(total_bytes=total, usable_bytes=usable, parts=parts, kv_blocks=0, kv_bytes_per_token=0.0)
     return _beside(engine.memory(deployment), deployment, step)

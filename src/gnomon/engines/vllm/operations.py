@@ -21,7 +21,7 @@ from gnomon.engines.vllm.launch import (
     servers,
     version_of,
 )
-from gnomon.engines.vllm.platforms import Platform, not_run, platform_of, refused_dtype
+from gnomon.engines.vllm.platforms import Platform, has_image, not_run, platform_of, refused_dtype
 from gnomon.engines.vllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
@@ -101,7 +101,7 @@ def _platform(plan: Plan) -> Platform:
     if platform is None:
         hint = "Plan it for a chip that vLLM runs on: gnomon chips."
         raise InputError(f"there is no image for it: {not_run(chip)}", where="chip", hint=hint)
-    if not platform.image:
+    if not has_image(platform, version_of(plan)):
         raise InputError(
             f"no image of vLLM {version_of(plan)} is published for {chip.name} (the platform {platform.name})",
             where="chip",
