@@ -14,9 +14,10 @@ from gnomon.engines.vllm.policies import InPlacePolicy
 from gnomon.sim.serving import Recorder, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.policies.images import ImagePolicy
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
 from gnomon.sim.serving.policies.speculative import SpeculativePolicy
-from gnomon.spec.serving import ServingLimits
+from gnomon.spec.serving import ImageLimits, ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
 pytest.importorskip("torch", reason="vLLM is not installed; run `make test-oracles`")
@@ -224,6 +225,51 @@ def test_same_decisions_with_drafts(model: Path, seed: int) -> None:
         draft_seed=seed,
     )
     compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_same_decisions_with_images(model: Path, seed: int) -> None:
+    """Prompts that begin with images: which are encoded when, and whose prompt waits for room for its embeddings."""
+    rng = np.random.default_rng(1700 + seed)
+    prompt, output = int(rng.choice([20, 100, 300])), int(rng.choice([1, 6, 80]))
+    load = requests(seed, int(rng.integers(10, 70)), float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
+    count, each = int(rng.integers(1, 5)), int(rng.choice([5, 40, 150]))
+    load = replace(load, input_tokens=load.input_tokens + count * each)
+    block = int(rng.choice([8, 16, 32]))
+    least = int(np.max(-(-(load.input_tokens + load.output_tokens + 2) // block)))
+    places, whole = int(rng.choice([1, 3, 10, 40])), seed % 5 == 4
+    step = places + int(rng.choice([0, 20, 150, 1000])) + (each if whole else 0)
+    images = ImageLimits(
+        count=count,
+        tokens=each,
+        embeddings=each,
+        budget=each * int(rng.integers(1, 5)) + int(rng.integers(0, each)),
+        cache=each * int(rng.integers(1, 7)) + int(rng.integers(0, each)),
+        whole=whole,
+        unsplit=RELEASE.unsplit_images,
+    )
+    limits = ServingLimits(
+        kv_blocks=least + int(rng.choice([0, 3, 20, 100, 1000])),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=step,
+        max_context=8192,
+        lookahead=seed % 2,
+        cache=HashedBlocks if seed % 3 else CountedBlocks,
+        policy=ImagePolicy,
+        images=images,
+    )
+    compare(model, load, Encoding((Cliffs(), Dyadic(), Smooth())[seed % 3]), limits)
+
+
+class Encoding(Adapted):
+    """A cost to which every image of a step adds."""
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Any, variant: int) -> tuple[float, float, float]:
+        return self.mixed(decodes, decode_context, chunks) + variant / 64, 0.0, 0.0
+
+    def varied_launch(self, tokens: int, variant: int) -> float:
+        return 0.0
 
 
 class Unvaried(Adapted):

@@ -29,8 +29,10 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -45,7 +47,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving import StepRecord
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.policies.speculative import accepted
-from gnomon.spec.serving import ServingLimits
+from gnomon.spec.serving import ImageLimits, ServingLimits
 from gnomon.spec.workload import Requests
 
 TINY_LLAMA = {
@@ -98,7 +100,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
     assert config.scheduler_config.max_num_batched_tokens == limits.max_step_tokens
     assert config.scheduler_config.scheduler_reserve_full_isl
     spec = FullAttentionSpec(block_size=limits.block_tokens, num_kv_heads=2, head_size=16, dtype=torch.bfloat16)
-    return (AsyncScheduler if lookahead else Scheduler)(
+    scheduler = (AsyncScheduler if lookahead else Scheduler)(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=limits.kv_blocks + 1,
@@ -109,6 +111,11 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
         block_size=limits.block_tokens,
         log_stats=False,
     )
+    if limits.images is not None:  # the tiny model takes none: the rest is what a model that does has
+        scheduler.max_num_encoder_input_tokens = limits.images.budget
+        scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=limits.images.cache)
+        config.scheduler_config.disable_chunked_mm_input = limits.images.whole
+    return scheduler
 
 
 def _drafts(limits: ServingLimits) -> SpeculativeConfig | None:
@@ -119,7 +126,24 @@ def _drafts(limits: ServingLimits) -> SpeculativeConfig | None:
     return SpeculativeConfig(method=method, num_speculative_tokens=limits.drafts, **more)
 
 
-def make_request(index: int, prompt: list[int], output: int, block: int, adapter: int, priority: int) -> Request:
+def images_of(index: int, images: ImageLimits | None) -> list[MultiModalFeatureSpec] | None:
+    """Images of a request, one after the other at the beginning of its prompt, no two alike."""
+    if images is None:
+        return None
+    return [
+        MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=f"{index}-{which}",
+            mm_position=PlaceholderRange(offset=which * images.tokens, length=images.tokens),
+        )
+        for which in range(images.count)
+    ]
+
+
+def make_request(
+    index: int, prompt: list[int], output: int, limits: ServingLimits, adapter: int, priority: int
+) -> Request:
     sampling = SamplingParams(max_tokens=output, min_tokens=output, ignore_eos=True, temperature=0.0)
     return Request(
         request_id=str(index),
@@ -129,7 +153,8 @@ def make_request(index: int, prompt: list[int], output: int, block: int, adapter
         arrival_time=float(index),
         lora_request=LoRARequest(f"a{adapter}", adapter + 1, "nowhere") if adapter >= 0 else None,
         priority=priority,
-        block_hasher=get_request_block_hasher(block, sha256),
+        block_hasher=get_request_block_hasher(limits.block_tokens, sha256),
+        mm_features=images_of(index, limits.images),
     )
 
 
@@ -176,6 +201,7 @@ class Batch:
         self.chunks: list[tuple[int, int]] = []
         self.contexts: list[int] = []
         self.scheduled_s = self.start_s = self.end_s = clock.now
+        self.images = sum(map(len, output.scheduled_encoder_inputs.values()))
         self.drafts = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
         self.kept: dict[str, int] = {}
         for name, tokens in self.tokens.items():
@@ -191,6 +217,8 @@ class Batch:
                 self.contexts.append(cached)
 
     def seconds(self, cost: StepCost) -> float:
+        if self.images:
+            return cost.varied_work(len(self.contexts), sum(self.contexts), self.chunks, self.images)[0]
         if self.chunks:
             return cost.mixed(len(self.contexts), sum(self.contexts), self.chunks)
         curve = cost.decode_curve(len(self.contexts))
@@ -269,13 +297,13 @@ class Arrivals:
     def __init__(self, requests: Requests, limits: ServingLimits, clock: Clock) -> None:
         self.clock = clock
         visible = (requests.arrival_s + limits.ingress_s).tolist()
-        none, block = [-1] * len(requests), limits.block_tokens
+        none = [-1] * len(requests)
         adapters = none if requests.adapter is None or not limits.adapter_slots else requests.adapter.tolist()
         priorities = none if requests.priority is None else requests.priority.tolist()
         self.tokens = [tokens_of(requests, index) for index in range(len(requests))]
         lengths = zip(self.tokens, requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
         made = (
-            make_request(i, all_[:inputs], outputs, block, adapters[i], priorities[i])
+            make_request(i, all_[:inputs], outputs, limits, adapters[i], priorities[i])
             for i, (all_, inputs, outputs) in enumerate(lengths)
         )
         self.coming = deque(zip(visible, made, strict=True))

@@ -30,6 +30,7 @@ def plan_serving(
     think: float | str | None = None,
     adapters: int | str | None = None,
     priorities: str | None = None,
+    images: int | str | None = None,
     slo: str | Sequence[Goal] | Mapping[str, str] | None = "",
     objective: str | None = None,
     router: str = "random",
@@ -67,11 +68,10 @@ def plan_serving(
     """
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
-        arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities, slo=slo,
-        objective=objective, router=router, pools=pools, kv_transfer=kv_transfer, engine=engine, dtypes=dtypes,
-        kv_dtype=kv_dtype,
-        settings=settings, techniques=techniques, power_limit_w=power_limit_w,
-        by_rate=by_rate,
+        arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
+        images=images, slo=slo, objective=objective, router=router, pools=pools, kv_transfer=kv_transfer,
+        engine=engine, dtypes=dtypes, kv_dtype=kv_dtype, settings=settings, techniques=techniques,
+        power_limit_w=power_limit_w, by_rate=by_rate,
     )  # fmt: skip
     return answer(question, progress=progress)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a prediction compiles no table
     from gnomon.cost.drafting import DraftCost
     from gnomon.cost.prompts import Work
     from gnomon.cost.table import TableStepCost
+    from gnomon.cost.tower import TowerCost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +194,8 @@ class StepModel:
     """What LoRA adapters add to a step of the simulator, where there are some."""
     drafting: DraftCost | None = None
     """What writes drafts that decodes verify, where there are some."""
+    tower: TowerCost | None = None
+    """What encodes images of prompts, where there are some."""
     spread: float = 0.0
     """What all operators may be off by together, beyond their families' own errors (log)."""
 

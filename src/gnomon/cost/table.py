@@ -66,6 +66,7 @@ class TableStepCost:
     _largest: int = field(init=False)
     _clock_factor: float = field(init=False, default=1.0)
     _joule_factor: float = field(init=False, default=1.0)
+    _drawn: int | None = field(init=False, default=None)
     """What this draw multiplies by: the seconds that a lower clock adds, and joules."""
     _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
@@ -126,6 +127,7 @@ class TableStepCost:
             for prompts in (False, True)
         )
         other._draw(self.host.drawn(draw), factors, of_prompts)
+        other._drawn = draw
         other._clock_factor, other._joule_factor = (
             float(drawn[draw]) for drawn in (machine.clock_factors, machine.joule_factors)
         )
@@ -143,11 +145,18 @@ class TableStepCost:
         return self._curve(sequences, slowdown, NOTHING, 0)
 
     def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
-        missing = 0 if self.model.adapters is not None else variant
+        missing = variant if self._counts_drafts else 0
         return self._curve(sequences, slowdown, self._varied(sequences, variant), missing)
 
+    @property
+    def _counts_drafts(self) -> bool:
+        """Whether a variant is the number of sequences without drafts."""
+        return self.model.adapters is None and self.model.tower is None
+
     def _varied(self, tokens: int, variant: int) -> Work:
-        """What adapters add, or that so many sequences have no drafts."""
+        """What adapters or images add, or that so many sequences have no drafts."""
+        if self.model.tower is not None:
+            return self.model.tower.work(variant, self._drawn)
         if self.model.adapters is not None:
             return self.model.adapters.work(int(self._padded[tokens]), variant)
         assert self.model.drafting is not None
@@ -240,7 +249,7 @@ class TableStepCost:
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
-        missing = 0 if self.model.adapters is not None else variant
+        missing = variant if self._counts_drafts else 0
         seconds, clocked, joules = self.mixed_work(decodes, decode_context, chunks, missing)
         more = self._varied(decodes + sum(new for new, _ in chunks), variant)
         return seconds + more[0], clocked + more[1] * self._clock_factor, joules + more[2] * self._joule_factor

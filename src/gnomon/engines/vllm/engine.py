@@ -129,7 +129,8 @@ class Vllm:
         offload.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
-        return memory(deployment, self.release)
+        use = memory(deployment, self.release)
+        return use if deployment.images is None else _images().beside(use, deployment)
 
     def limits(self, deployment: Deployment) -> ServingLimits:
         from gnomon.sim.serving.caches.counted import CountedBlocks  # one step simulates nothing
@@ -152,7 +153,8 @@ class Vllm:
             cache = TieredBlocks
         return ServingLimits(
             by_priority=settings["scheduling_policy"] == "priority",
-            policy=self.policy(settings),
+            policy=self.policy(settings, images=deployment.images is not None),
+            **(_images().limits(deployment, self.release) if deployment.images else {}),
             **lora.limits(deployment),
             **drafts.limits(deployment),
             kv_blocks=use.tokens_held(longest) // use.block_tokens,
@@ -166,8 +168,12 @@ class Vllm:
             **self._overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
-    def policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
-        """The scheduler of these settings; the simulator's default where it does."""
+    def policy(self, settings: Mapping[str, Any], images: bool = False) -> Callable[..., Any] | None:
+        """The scheduler of these settings, and of requests with images; the simulator's default where it does."""
+        if images:
+            from gnomon.sim.serving.policies.images import ImagePolicy
+
+            return ImagePolicy
         from gnomon.engines.vllm.policies import InPlacePolicy
         from gnomon.sim.serving.policies.offloading import OffloadingPolicy
         from gnomon.sim.serving.policies.ordered import OrderedPolicy
@@ -196,7 +202,8 @@ class Vllm:
         machine = Machine(deployment.pool, deployment.profile)
         host = self.host(deployment, layers)
         adapters, drafting = lora.adapter_cost(deployment), drafts.draft_cost(deployment)
-        return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting)
+        tower = _images().tower_cost(deployment) if deployment.images else None
+        return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting, tower=tower)
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
         degrees.check_simulated(deployment)
@@ -224,6 +231,13 @@ class Vllm:
         return tuple(self._captured(deployment)), tuple(
             deployment.settings[name] for name in (*COSTED, degrees.CONTEXT)
         )
+
+
+def _images() -> Any:
+    """Images of requests, which most loads do not have."""
+    from gnomon.engines.vllm import images
+
+    return images
 
 
 def _check_blocks(deployment: Deployment) -> None:

@@ -76,18 +76,29 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
             model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
         )
         return ((StepModel(graph=graph, machine=machine, host=engine.host(deployment)), steps),)
-    found = []
-    if step.taken is not None and step.towered:
-        from gnomon.engines.torch.eager.lower import host
-        from gnomon.engines.torch.networks import tower_piece
-
-        tower, launches = model.towers[0], host(deployment.overheads)
-        dtype = tower_dtype(deployment)
-        graph = tower_graph(tower, step.taken, _kernels(tower, model), deployment.strategy, dtype)
-        found.append(tower_piece(graph, step, "eager", launches, replace(machine, framework="torch")))
+    found = [tower(deployment, step)] if step.taken is not None and step.towered else []
     own = engine.step_model(replace(deployment, model=model.alone))
     crossing = Graph((*own.graph.ops, *_crossing(deployment, step.source)))
     return (*found, (replace(own, graph=crossing), steps))
+
+
+def tower(deployment: Deployment, step: NetworkStep) -> Piece:
+    """All images of a step through the model's tower, kernel by kernel."""
+    from gnomon.engines.torch.eager.lower import host
+    from gnomon.engines.torch.networks import tower_piece
+
+    assert step.taken is not None
+    model, machine = deployment.model, Machine(deployment.pool, deployment.profile, "torch")
+    found, launches = model.towers[0], host(deployment.overheads)
+    graph = tower_graph(found, step.taken, _kernels(found, model), deployment.strategy, tower_dtype(deployment))
+    return tower_piece(graph, step, "eager", launches, machine)
+
+
+def check_images(deployment: Deployment) -> None:
+    """Raise for images of a load that are not simulated under vLLM."""
+    from gnomon.engines.vllm import images
+
+    images.check(deployment)
 
 
 def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:
@@ -114,6 +125,11 @@ def _beside(use: MemoryUse, deployment: Deployment, step: NetworkStep) -> Memory
         return use
     tower, tp = deployment.model.towers[0], deployment.strategy.tp
     working = working_bytes(tower.blocks, tower.hidden, step.towered * step.taken.positions, STATE, tp)
+    return with_activations(use, working)
+
+
+def with_activations(use: MemoryUse, working: float) -> MemoryUse:
+    """Memory where activations need so much, if that is more than they have; the cache makes room."""
     more = max(working - use.parts["activations"], 0.0)
     if not more:
         return use

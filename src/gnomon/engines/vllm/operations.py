@@ -26,7 +26,7 @@ from gnomon.engines.vllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
-from gnomon.spec import Plan
+from gnomon.spec import Plan, ServingLoad
 
 if TYPE_CHECKING:
     from gnomon.engines.vllm.runner import VllmRunner
@@ -118,6 +118,9 @@ def program() -> list[str]:
 
 
 def check_measured(plan: Plan) -> None:
+    if isinstance(plan.load, ServingLoad) and plan.load.images is not None:
+        hint = "Plan it without --images."
+        raise InputError("requests with images are not measured yet", where="load.images", hint=hint)
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)

@@ -57,6 +57,8 @@ class Release:
     keeps_order: bool = False
     """Whether requests that find no slot for their adapter keep their place in the queue, slots count for requests that
     pause, and a request that preempts itself leaves the step to those behind it."""
+    unsplit_images: bool = False
+    """Whether an image that is not to be split is not, even where a chunk begins with it."""
 
     @property
     def title(self) -> str:
@@ -108,6 +110,7 @@ RELEASES = {
             captures_decodes=True,
             caches_hybrids=True,
             keeps_order=True,
+            unsplit_images=True,
         ),
     )
 }
