@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
 from gnomon.cost.profile import PROMPT_SPREAD, SERVED_SPREAD, SYSTEM_SPREAD
 from gnomon.cost.transfer import transferred_power
-from gnomon.engines.vllm.kernels import MARLIN, UNTUNED, experts_kernel, published_kernel
+from gnomon.engines.vllm.kernels import MARLIN, TRITON, UNTUNED, experts_kernel, published_kernel
 from gnomon.errors import GnomonError
 from gnomon.graph.dtypes import KERNEL
 from gnomon.load.chips import chip as find_chip
@@ -45,6 +45,11 @@ SLOWED_DOWN = {("GB200", "gemm", "bf16"): "sglang"}
 """Tables of vLLM's in whose place another framework's stands, which calls the same library. vLLM's GB200 had GEMMs of
 more than a millisecond in bf16 at 1,090 TFLOP/s at the median, SGLang's at 1,430 and TensorRT-LLM's at 1,550, all by
 cuBLAS, and a B200 has 1,500 to 1,600: its node ran below its clock."""
+TRTLLM_GEN, TRITON_EXPERTS = "flashinfer_trtllm", "fused_moe_triton"
+"""In the names of published kernels of experts: TensorRT-LLM's own for Blackwell, which FlashInfer brings to SGLang and
+vLLM, and Triton's."""
+LENT_TO, LENT_KERNEL, LENT = "trtllm", "trtllm", ("fp8-blocks", "nvfp4")
+"""TensorRT-LLM's tables have its CUTLASS and DeepGEMM experts; those of `moe_config.backend: TRTLLM` are SGLang's."""
 FOUR_BITS = ("moe.int4-weights", f"moe.mxfp4-weights{KERNEL}{MARLIN}")
 
 
@@ -53,7 +58,8 @@ def newest(folder: Path) -> dict[tuple[str, str], dict[str, tuple[Table, Chip]]]
     found: dict[tuple[str, str], dict[str, tuple[Table, Chip]]] = defaultdict(dict)
     for table, chip in usable.published(folder, _told, MOST_ROWS, short=True):
         family = _family(table, chip)
-        for framework in _frameworks(table) if family else ():
+        whose = [(framework, family) for framework in _frameworks(table) if family]
+        for framework, family in (*whose, *_lent(table)):
             kept = found[chip.name, framework]
             if family not in kept or _age(table) > _age(kept[family][0]):
                 kept[family] = table, chip
@@ -84,6 +90,8 @@ def _frameworks(table: Table) -> tuple[str, ...]:
 def _family(table: Table, chip: Chip) -> str:
     """The family that a table is fitted for; empty where it is for none."""
     plain = f"{table.kind}.{table.dtype}"
+    if table.framework == "sglang" and TRITON_EXPERTS in table.variant and chip.architecture == "Blackwell":
+        return f"{plain}{KERNEL}{TRITON}"
     if table.kind != "moe" or table.framework != PLAIN:
         return plain
     kernel = published_kernel(table.variant)
@@ -91,6 +99,12 @@ def _family(table: Table, chip: Chip) -> str:
         _told(table.name, "its kernels are not tuned, as those of a server are", table.rows)
         return ""
     return plain if kernel in ("", experts_kernel(table.dtype, chip)) else f"{plain}{KERNEL}{kernel}"
+
+
+def _lent(table: Table) -> Iterator[tuple[str, str]]:
+    """The framework, and its family, that another's table is fitted for too."""
+    if (table.kind, table.framework) == ("moe", "sglang") and TRTLLM_GEN in table.variant and table.dtype in LENT:
+        yield LENT_TO, f"{table.kind}.{table.dtype}{KERNEL}{LENT_KERNEL}"
 
 
 def _told(name: str, reason: str, rows: int) -> None:

@@ -12,7 +12,8 @@ second  ngram-off   prompts of repeated patterns, without speculation
         ngram       the same with n-gram drafts of 3 tokens, all requests greedy or half of them
         fp8-kv      the KV cache in fp8
         offload     the prefixes that exceed the KV cache, with blocks kept in host memory
-third, fourth       the same options on models that no fit has seen, with other shares of shared prompts and other rates
+third to fifth      the same options on models that no fit has seen, with other shares of shared prompts and other rates
+host                adapters and drafts again, with what the worker's host takes for each step (tools/host_times.py)
 
 `base` also has the loads without any option that `lora` and `fp8-kv` are compared with: static batches of 1,024 tokens
 in and 128 out, and Poisson arrivals. Loads of one name have the same arrivals, lengths and prompts on every engine of a
@@ -59,6 +60,7 @@ from gnomon.engines.replay import MeasuredRun
 from gnomon.engines.vllm.runner import VllmRunner, versions
 from gnomon.load import config_of
 from gnomon.spec import Requests
+from tools import host_times
 
 UNSEEN, UNSEEN_FIRST_RUNNER = "mistral-7b", "granite-3.3-8b"
 """Of the batches whose loads nothing was fitted to and nobody had seen when their model was made."""
@@ -97,6 +99,11 @@ OTHER_SHARED = {
     "shared-70": SharedPrompts(share=0.75, groups=24, tokens=5000),
 }
 """For a model that no fit has seen: more groups, shorter and longer prompts."""
+CHECK_SHARED = {
+    "shared-20": SharedPrompts(share=0.22, groups=60, tokens=1600),
+    "shared-60": SharedPrompts(share=0.65, groups=12, tokens=3000),
+}
+"""For another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -450,6 +457,8 @@ class Bench:
 
     def __init__(self, runner: FeatureRunner, maker: Maker, facts: dict[str, Any], out: Path, until_s: float) -> None:
         self._runner, self.make, self._out, self._until_s = runner, maker, out, until_s
+        self.host: Path | None = None
+        """Where the worker notes what its host takes for each step."""
         self._found = facts | {"loads": []}
         self._steps = Steps(runner.core)
         self._keep()
@@ -515,6 +524,9 @@ class Bench:
             "accepted_at": self._steps.accepted_at.tolist(), "transfers": self._steps.transfers[:],
             "each": request_columns(run) | work.columns() | more, "steps": steps,
         }  # fmt: skip
+        if self.host is not None:
+            time.sleep(2 * host_times.FLUSH_S)
+            row["host"] = host_times.rows(self.host, begin)
         print(summary(row, run), file=sys.stderr, flush=True)
         return row
 
@@ -598,8 +610,8 @@ def offload(bench: Bench) -> None:
     statics(bench, (8, 128))
 
 
-def other_base(bench: Bench) -> None:
-    for name, mix in OTHER_SHARED.items():
+def other_base(bench: Bench, mixes: Mapping[str, SharedPrompts] = OTHER_SHARED) -> None:
+    for name, mix in mixes.items():
         at_share(bench, lambda n, r, c, m=mix: bench.make.shared(n, m, r, c), name)  # type: ignore[misc]
     at_share(bench, lambda n, r, c: bench.make.plain(n, r, c), "plain")
 
@@ -619,6 +631,41 @@ def other_ngram(bench: Bench) -> None:
     bench.run(bench.make.plain("patterns-half", 0.6 * PLAIN_PER_S, COUNT, patterns=True, greedy=0.5))
 
 
+def check_lora(bench: Bench) -> None:
+    bench.warm(adapters=4)
+    statics(bench, (8,), adapters=4)
+    bench.run(bench.make.plain("plain", 10.0, COUNT, (700, 200), adapters=4))
+
+
+def check_ngram(bench: Bench) -> None:
+    bench.warm(patterns=True)
+    statics(bench, (8,), patterns=True, greedy=1.0)
+    bench.run(bench.make.plain("patterns-most", 9.0, COUNT, patterns=True, greedy=0.8))
+
+
+def host_base(bench: Bench, adapters: int = 0) -> None:
+    bench.warm(adapters=adapters)
+    statics(bench, (1, 32), adapters=adapters)
+    bench.run(bench.make.plain("plain", 8.0, COUNT // 2, adapters=adapters))
+    bench.run(bench.make.plain("short", 20.0, COUNT // 2, (256, 64), adapters=adapters))
+    bench.run(bench.make.plain("long", 4.0, COUNT // 8, (4096, 64), adapters=adapters))
+
+
+def host_adapters(bench: Bench) -> None:
+    bench.run(bench.make.cold(32))
+    bench.warm(adapters=8)
+    statics(bench, (8, 32), adapters=8)
+    bench.run(bench.make.plain("plain", 5.0, COUNT // 2, adapters=32))
+
+
+def host_ngram(bench: Bench) -> None:
+    bench.warm(patterns=True)
+    statics(bench, (8, 32), patterns=True, greedy=1.0)
+    statics(bench, (8, 32))
+    bench.run(bench.make.plain("patterns-half", 8.0, COUNT // 2, patterns=True, greedy=0.5))
+    bench.run(bench.make.plain("patterns-greedy", 10.0, COUNT // 2, patterns=True, greedy=1.0))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     model: str
@@ -628,6 +675,8 @@ class Engine:
     takes_s: float
     """About how long its loads take; what is left of the time is shared out by it."""
     adapters: int = 0
+    host_times: bool = False
+    """Whether the worker notes what its host takes for each step (tools/host_times.py)."""
 
 
 def _lora(slots: int, adapters: int) -> dict[str, Any]:
@@ -671,11 +720,50 @@ ENGINES |= {
     "other-fp8-kv": replace(ENGINES["fp8-kv"], model=UNSEEN),
     "other-offload": replace(ENGINES["offload"], model=UNSEEN, loads=offload, takes_s=85.0),
 }
+ENGINES |= {
+    "host-base": Engine(model=DENSE, kv_gib=10.0, arguments={}, loads=host_base, takes_s=85.0, host_times=True),
+    "host-lora-4": Engine(
+        model=DENSE,
+        kv_gib=10.0,
+        arguments=_lora(4, 4),
+        loads=lambda bench: host_base(bench, 4),
+        takes_s=100.0,
+        adapters=4,
+        host_times=True,
+    ),
+    "host-lora-8": Engine(
+        model=DENSE,
+        kv_gib=10.0,
+        arguments=_lora(8, 32),
+        loads=host_adapters,
+        takes_s=85.0,
+        adapters=32,
+        host_times=True,
+    ),
+    "host-ngram": replace(ENGINES["ngram"], kv_gib=6.5, loads=host_ngram, takes_s=110.0, host_times=True),
+}
+ENGINES |= {
+    "check-base": replace(
+        ENGINES["other-base"],
+        model="qwen3-14b",
+        loads=lambda bench: other_base(bench, CHECK_SHARED),
+        takes_s=165.0,
+        host_times=True,
+    ),
+    "check-lora-4": replace(
+        ENGINES["other-lora-4"], model="qwen3-4b", kv_gib=14.0, takes_s=80.0, loads=check_lora, host_times=True
+    ),
+    "check-ngram": replace(
+        ENGINES["other-ngram"], model="qwen2.5-7b", kv_gib=10.0, takes_s=75.0, loads=check_ngram, host_times=True
+    ),
+}
 BATCHES = {
     "first": ("base", "lora-8", "lora-4"),
     "second": ("ngram-off", "ngram", "fp8-kv", "offload"),
     "third": ("other-base", "other-lora-4", "other-lora-8"),
     "fourth": ("other-ngram", "other-fp8-kv", "other-offload"),
+    "fifth": ("check-base", "check-lora-4", "check-ngram"),
+    "host": ("host-base", "host-lora-4", "host-lora-8", "host-ngram"),
 }
 
 
@@ -690,7 +778,8 @@ def measure(name: str, out: Path, hold: Path, model: str | None, scale: float) -
     if scale < 1:
         given |= {"kv_cache_memory_bytes": 2**27, "max_model_len": 4096}
     given |= engine.arguments
-    runner = FeatureRunner(config, copy.deepcopy(given))
+    with host_times.installed(hold.with_suffix(".steps")) if engine.host_times else nullcontext():
+        runner = FeatureRunner(config, copy.deepcopy(given))
     settings = runner.settings()
     facts = {
         "schema": "gnomon.feature-loads/1", "engine": "vllm", "date": time.strftime("%Y-%m-%d"), "name": name,
@@ -708,6 +797,7 @@ def measure(name: str, out: Path, hold: Path, model: str | None, scale: float) -
         while not going.exists():
             time.sleep(0.1)
         bench = Bench(runner, Maker(int(config["vocab_size"]), scale), facts, out, float(going.read_text()))
+        bench.host = hold.with_suffix(".steps") if engine.host_times else None
         bench.warm()
         engine.loads(bench)
 

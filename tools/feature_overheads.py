@@ -1,10 +1,12 @@
-"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FOLDER` prints the
+"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FIRST HOST` prints the
 figures of `src/gnomon/engines/vllm/features.yaml`.
 
-FOLDER has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
-on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters. The
-host's are from first tokens of single requests whose adapter was in a slot, in the host's memory or on disk, and from
-steps before a prompt in the first half of a load. Its second half and the other loads are for tools/feature_accuracy.
+FIRST has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
+on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters.
+Copies and reads of adapters are from first tokens of single requests whose adapter was in a slot, in the host's memory
+or on disk. HOST has host-base.json.gz and host-lora-4.json.gz of the batch `host`: launches are from its steps before
+one with a prompt, whose outputs wait until that one is launched; with adapters the launch waits for them first.
+Poisson loads of FIRST and the other folders are for tools/feature_accuracy.
 """
 
 from __future__ import annotations
@@ -62,12 +64,12 @@ def first_us(load: Data, place: int = 0) -> float:
     return float(sum(np.broadcast_to(np.array(each[name]), load["requests"])[place] for name in STAGES))
 
 
-def launch_us(load: Data) -> float:
-    """The median of the steps, in the first half, whose outputs waited until one with a prompt was launched."""
+def between_us(load: Data) -> tuple[float, float]:
+    """The median step, and the median of those whose outputs waited until one with a prompt was launched."""
     steps = load["steps"]
-    prompts, half = np.array(steps["prompts"]), len(steps["prompts"]) // 2
-    before = np.append(prompts[1:] == 1, False)
-    return float(np.median(np.array(steps["core_us"])[:half][before[:half]]))
+    prompts, taken = np.array(steps["prompts"]), np.array(steps["core_us"])
+    before = np.append(prompts[1:] == 1, False) & (prompts == 0)
+    return float(np.median(taken[prompts == 0])), float(np.median(taken[before]))
 
 
 def device_rows(base: Data, others: list[Data]) -> Iterator[tuple[int, int, float]]:
@@ -96,20 +98,20 @@ def fitted(cost: AdapterCost, rows: list[tuple[int, int, float]]) -> AdapterCost
     return replace(cost, **fit)
 
 
-def host_figures(base: Data, few: Data, many: Data, groups: int, size: float) -> dict[str, float]:
-    """Of a launch and of loading an adapter. A request alone whose adapter is in a slot, in memory, and on disk."""
-    plain, slot, memory = (first_us(next(loads(data, "static"))) for data in (base, few, many))
-    load, adapted = next(loads(base, "plain")), next(loads(few, "plain"))
-    host = launch_us(adapted) - launch_us(load)
+def host_figures(base: Data, few: Data, groups: int) -> dict[str, float]:
+    """Of a launch."""
+    (_, plain), (step, adapted) = (between_us(next(loads(data, "plain"))) for data in (base, few))
+    return {"host_us": (adapted - step - plain) / groups}
+
+
+def copy_figures(few: Data, many: Data, size: float) -> dict[str, float]:
+    """Of loading an adapter: a request alone whose adapter is in a slot, in memory, and on disk."""
+    slot, memory = (first_us(next(loads(data, "static"))) for data in (few, many))
     copied = memory - slot
     cold = next(loads(few, "cold"))
     disk = float(np.median([first_us(cold, place) for place in range(cold["requests"])]))
     read = disk - copied - decode_us(next(loads(few, "static")))  # a short prompt is as long as a decode step
-    return {
-        "host_us": host / groups,
-        "copy_bytes_s": size / (copied * 1e-6),
-        "read_bytes_s": size / (max(read, 1.0) * 1e-6),
-    }
+    return {"copy_bytes_s": size / (copied * 1e-6), "read_bytes_s": size / (max(read, 1.0) * 1e-6)}
 
 
 def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
@@ -142,15 +144,19 @@ def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
     yield from zip(("base_us", "sequence_us", "ragged_us"), (1e6 * fit).tolist(), strict=True)
 
 
+def _read(path: Path) -> Any:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the measurements of the first batch are")
+    parser.add_argument("host", type=Path, help="where those of the batch `host` are")
     parser.add_argument("--drafts", type=Path, help="ngram.json.gz of the second")
     asked = parser.parse_args()
     folder = asked.folder
-    base, few, many = (
-        json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes())) for name in ("base", "lora-4", "lora-8")
-    )
+    base, few, many = (_read(folder / f"{name}.json.gz") for name in ("base", "lora-4", "lora-8"))
+    measured = [_read(asked.host / f"{name}.json.gz") for name in ("host-base", "host-lora-4")]
     network, settings = model(base["model"]), {"enable_lora": True, "max_loras": 4, "max_model_len": 16384}
     _, deployment = deploy(network, parse_pool("H200"), dtype="bf16", settings=settings)
     cost = adapter_cost(deployment)
@@ -163,11 +169,11 @@ def main() -> None:
     groups = sum(group.times for group in cost.layers)
     size = adapter_bytes(network, Strategy(), cost.rank)
     figures = {f"{name[:-2]}_us": getattr(found, name) * 1e6 for name in DEVICE}
-    figures |= host_figures(base, few, many, groups, size)
+    figures |= host_figures(*measured, groups) | copy_figures(few, many, size)
     for name, value in figures.items():
         print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
     if asked.drafts:
-        for name, value in draft_figures(json.loads(gzip.decompress(asked.drafts.read_bytes()))):
+        for name, value in draft_figures(_read(asked.drafts)):
             print(f"    {name}: {value:.4g}")
 
 

@@ -13,7 +13,7 @@ import gnomon
 from gnomon.api.compare import compare
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load.plan import read_plan, write_plan
-from gnomon.spec import Plan
+from gnomon.spec import EngineChoice, Plan, PlanPool, ServingLoad, Strategy
 from gnomon.spec.side_by_side import SideBySide
 from gnomon.store import save
 
@@ -187,10 +187,10 @@ def test_a_plan_that_cannot_be_put_under_it_is_named(plan: Plan, tmp_path: Path)
     write_plan(small, tmp_path / "small.yaml")
     with pytest.raises(DoesNotFitError, match=r"small\.yaml: a replica has no room for a request of 1,280 tokens"):
         compare(plan, tmp_path / "small.yaml")
-    staged = replace(plan, strategy=replace(plan.strategy, pp=2))
-    write_plan(staged, tmp_path / "staged.yaml")
-    with pytest.raises(InputError, match=r"staged\.yaml, strategy\.pp: replicas with pp 2 are not simulated"):
-        compare(plan, tmp_path / "staged.yaml")
+    shared = replace(plan, strategy=replace(plan.strategy, cp=2))
+    write_plan(shared, tmp_path / "shared.yaml")
+    with pytest.raises(InputError, match=r"shared\.yaml, strategy\.cp: replicas with cp 2 are not simulated"):
+        compare(plan, tmp_path / "shared.yaml")
 
 
 DAMAGED: list[tuple[tuple[str, ...], Any]] = [
@@ -209,3 +209,49 @@ def test_a_damaged_answer_is_refused_by_its_field(path: tuple[str, ...], value: 
     (tmp_path / "damaged.json").write_text(json.dumps(answer))
     with pytest.raises(InputError, match=rf"damaged\.json, field {path[0]}"):
         compare(tmp_path / "damaged.json", tmp_path / "damaged.json")
+
+
+def test_plans_of_pools_have_the_figures_of_their_simulation() -> None:
+    """Behind the same router, under the same requests; for a million tokens at the load's own rate."""
+    one = PlanPool(chip="H100", replicas=2, strategy=Strategy(), dtype="bf16", engine=EngineChoice())
+    load = ServingLoad(rate_per_s=6.0, input_tokens=800, output_tokens=100, requests=500)
+    pools = (replace(one, role="prefill"), replace(one, role="decode"))
+    apart = Plan.of_pools(pools, model="llama-3.1-8b", router="round-robin", load=load)
+    other = Plan.of_pools((one, replace(one, chip="L40S")), model="llama-3.1-8b", router="round-robin")
+    found = compare(apart, other)
+    rows = {row["figure"]: row["values"] for row in found.rows}
+    flags = (["prefill=H100:2,tp=1", "decode=H100:2,tp=1"], ["H100:2,tp=1", "L40S:2,tp=1"])
+    for place, pool in enumerate(flags):
+        alone = gnomon.simulate_serving(
+            "llama-3.1-8b", pools=pool, router="round-robin", rate=6, input=800, output=100, requests=500
+        )
+        assert rows["TTFT p90"][place]["value"] == pytest.approx(alone.ttft_s["p90"])
+        assert rows["TPOT p90"][place]["value"] == pytest.approx(alone.tpot_s["p90"])
+        assert rows["TTFT p90"][place]["low"] < rows["TTFT p90"][place]["value"] < rows["TTFT p90"][place]["high"]
+        assert rows["tokens/s"][place]["value"] == pytest.approx(600)
+        usd_h = rows["$/h"][place]["value"]
+        assert rows["$/Mtok"][place]["value"] == pytest.approx(usd_h / (600 * 3600 / 1e6))
+    fields = {row["field"] for row in found.differs}
+    assert {"pools.1.role", "pools.2.chip"} <= fields
+    assert "pools.1.chip" not in fields
+
+
+def test_a_plan_of_pools_stands_beside_one_of_a_single_pool(plan: Plan) -> None:
+    """Two pools of equal replicas do what one pool of all of them does."""
+    (pool,) = plan.each_pool
+    halves = tuple(replace(pool, replicas=count) for count in (1, 1))
+    joined = replace(plan, replicas=2, router="round-robin")
+    split = replace(Plan.of_pools(halves, model=plan.model, router="round-robin"), load=plan.load, goals=plan.goals)
+    found = compare(joined, split)
+    rows = {row["figure"]: row for row in found.rows}
+    assert rows["$/h"]["ratios"][1] == pytest.approx(1)
+    assert rows["TPOT p50"]["ratios"][1] == pytest.approx(1, rel=0.1)
+    assert rows["tokens/s"]["ratios"][1] == pytest.approx(1, rel=0.02)
+
+
+def test_pools_are_not_simulated_with_pipelines(plan: Plan) -> None:
+    (pool,) = plan.each_pool
+    halves = (pool, replace(pool, strategy=Strategy(pp=2)))
+    with pytest.raises(InputError, match="pp 2 are not simulated") as error:
+        compare(plan, replace(Plan.of_pools(halves, model=plan.model), load=plan.load))
+    assert "pools[1].strategy.pp" in str(error.value)

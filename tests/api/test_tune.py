@@ -114,3 +114,29 @@ def test_commands_are_compared_with_plans() -> None:
     assert found.names[0] == "vllm serve llama-3.1-8b"
     with pytest.raises(InputError, match="chips of its own"):
         gnomon.compare("examples/plan.yaml", "examples/plan.yaml", on="H100")
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        (
+            "python -m sglang.launch_server --model-path llama-3.1-8b --max-running-requests 16",
+            "--max-running-requests ",
+        ),
+        ("echo 'cuda_graph_config: null' > a.yaml; trtllm-serve llama-3.1-8b --config a.yaml", "no cuda_graph_config"),
+    ],
+)
+def test_commands_of_other_engines(command: str, wanted: str) -> None:
+    found = gnomon.tune(command, on="H100", slo=GOALS, **LOAD)
+    assert len(found.changes) + found.no_benefit + found.refused + found.unfit == found.tried
+    texts = [*(flag for one in found.changes for flag in one.flags)]
+    texts += [f"no {name}" for one in found.changes for name in one.dropped]
+    assert any(text.startswith(wanted) for text in texts), texts
+    assert found.best is not None and found.best.plan.engine.name == found.now.plan.engine.name
+
+
+def test_engines_side_by_side() -> None:
+    commands = ("vllm serve llama-3.1-8b", "sglang serve llama-3.1-8b", "trtllm-serve llama-3.1-8b")
+    found = gnomon.compare(*commands, on="H100", **LOAD)
+    (row,) = (one for one in found.differs if one["field"] == "engine.name")
+    assert list(row["values"]) == ["vllm", "sglang", "trtllm"]

@@ -1,4 +1,4 @@
-"""Options that one serving engine has, by the folder of `engines/` that may name them.
+"""Options that serving engines have, by the folder of `engines/` that may name them; some are of two engines.
 
 Of engines that are not here yet too: whoever adds one finds the rest of the code free of its words. Words that engines
 share with the trade or with each other (`dtype`, `quantization`, `attention_backend`), or with the config.json of a
@@ -26,6 +26,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "enable_dbo",
         "enable_eplb",
         "enable_expert_parallel",
+        "expert_popularity",
+        "num_redundant_experts",
         "enable_lora",
         "enable_prefix_caching",
         "enforce_eager",
@@ -60,6 +62,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "sglang": (
         "chunked_prefill_size",
         "context_length",
+        "cuda_graph_config",
         "cuda_graph_max_bs",
         "disable_cuda_graph",
         "disable_overlap_schedule",
@@ -94,6 +97,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "enable_attention_dp",
         "enable_block_reuse",
         "enable_kv_cache_reuse",
+        "enable_lora",
         "enable_partial_reuse",
         "free_gpu_memory_fraction",
         "kv_cache_free_gpu_memory_fraction",
@@ -105,7 +109,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "max_tokens_in_paged_kv_cache",
         "moe_config_backend",
         "num_postprocess_workers",
+        "pipeline_parallel_size",
         "served_by",
+        "tensor_parallel_size",
         "tokens_per_block",
     ),
 }

@@ -50,6 +50,9 @@ COMMANDS = f"""
   --set block_size=32
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set expert_popularity=zipf:0.6
+  --set enable_eplb=true
+  --set num_redundant_experts=8
   --set moe_backend=marlin
   --set moe_activation=mxfp8
   --set async_scheduling=false
@@ -85,6 +88,9 @@ predict qwen3-30b-a3b --on H100:8 --batch 16 --context 256
   --ep 8
   --dp 2
   --set all2all_backend=deepep
+  --set expert_popularity=zipf:0.6
+  --set enable_eplb=true
+  --set num_redundant_experts=8
   --set moe_backend=flashinfer_cutlass
 predict qwen3-30b-a3b --on H100:8 --tp 8 --batch 16 --context 256
   --cp 2
@@ -167,6 +173,9 @@ fit llama-3.2-1b --on H100:2
   --set block_size=32
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set expert_popularity=zipf:0.6
+  --set enable_eplb=true
+  --set num_redundant_experts=8
   --set moe_backend=marlin
   --set moe_activation=mxfp8
   --set async_scheduling=false
@@ -230,6 +239,9 @@ fit bert-base --on H100 --engine torch
   --set block_size=32
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set expert_popularity=zipf:0.6
+  --set enable_eplb=true
+  --set num_redundant_experts=8
   --set moe_backend=marlin
   --set moe_activation=mxfp8
   --set async_scheduling=false
@@ -369,6 +381,9 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set block_size=24
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set expert_popularity=zipf:0.6
+  --set enable_eplb=true
+  --set num_redundant_experts=8
   --set moe_backend=marlin
   --set moe_activation=mxfp8
   --set async_scheduling=false

@@ -66,6 +66,54 @@ COMMANDS = {
     "a name that no file has": ("x" * 5000, "neither"),
     "nothing": (" ", "COMMAND_OR_FILE"),
 }
+LAUNCH = "python -m sglang.launch_server --model-path llama-3.1-8b"
+TRTLLM = "trtllm-serve llama-3.1-8b"
+BENCH = "trtllm-bench -m llama-3.1-8b"
+OTHER_ENGINES = {
+    "a flag that SGLang does not have": (f"{LAUNCH} --mem-fraction-statc 0.8", "--mem-fraction-static"),
+    "an underscore that SGLang does not read": (f"{LAUNCH} --tp_size 2", "--tp-size"),
+    "a beginning of several flags of SGLang": (f"{LAUNCH} --enable-dp 2", "--enable-dp"),
+    "a switch of SGLang with a value": (f"{LAUNCH} --disable-radix-cache=1", "--disable-radix-cache"),
+    "a form that SGLang's switch has not": (f"{LAUNCH} --no-disable-radix-cache", "--no-disable-radix-cache"),
+    "SGLang without a model": ("sglang serve --tp 2", "no model"),
+    "a model by its place where none is": (f"{LAUNCH} qwen3-8b", "qwen3-8b"),
+    "two values of SGLang's": (f"{LAUNCH} --tp 2 --tensor-parallel-size 4", "--tp-size"),
+    "a share of SGLang's memory above one": (f"{LAUNCH} --mem-fraction-static 2", "--mem-fraction-static"),
+    "a size with half a binary unit for SGLang": (f"{LAUNCH} --context-length 1.5Ki", "--context-length"),
+    "a suffix that SGLang does not read": (f"{LAUNCH} --context-length 32K", "--context-length"),
+    "replicas that share attention": (f"{LAUNCH} --tp 4 --dp 2 --attn-dp-size 2", "--dp-size"),
+    "attention over ranks that do not divide": (f"{LAUNCH} --tp 4 --attn-dp-size 3", "--attn-dp-size"),
+    "context parallelism of SGLang": (f"{LAUNCH} --tp 8 --attn-cp-size 2", "--attn-cp-size"),
+    "a prefill server": (f"{LAUNCH} --disaggregation-mode prefill", "--disaggregation-mode"),
+    "a cache that SGLang has and Gnomon not": (f"{LAUNCH} --kv-cache-dtype nvfp4", "--kv-cache-dtype"),
+    "a policy that SGLang does not have": (f"{LAUNCH} --schedule-policy sooner", "--schedule-policy"),
+    "graphs of no phase": (f"{LAUNCH} --cuda-graph-config '{{\"both\": {{}}}}'", "--cuda-graph-config"),
+    "graphs that are a list": (f"{LAUNCH} --cuda-graph-config '[1]'", "--cuda-graph-config"),
+    "a diffusion server": ("sglang serve llama-3.1-8b --model-type diffusion", "--model-type"),
+    "a variable of SGLang's degree": (f"{LAUNCH} --tp $N", "$N"),
+    "a flag that trtllm-serve does not have": (f"{TRTLLM} --tp-size 2", "--tp_size"),
+    "a beginning of a flag of trtllm-serve": (f"{TRTLLM} --max_batch 2", "--max_batch_size"),
+    "another command of trtllm-serve": ("trtllm-serve disaggregated -c x.yaml", "disaggregated"),
+    "the TensorRT backend": (f"{TRTLLM} --backend trt", "--backend"),
+    "trtllm-serve without a model": ("trtllm-serve --tp_size 2", "no model"),
+    "beams": (f"{TRTLLM} --max_beam_width 4", "--max_beam_width"),
+    "context parallelism of TensorRT-LLM": (f"{TRTLLM} --cp_size 2", "--cp_size"),
+    "a generation server": (f"{TRTLLM} --server_role GENERATION", "--server_role"),
+    "options that are not there": (f"{TRTLLM} --extra_llm_api_options gone.yaml", "gone.yaml"),
+    "options with a wrong field": (f"echo 'kv_cache: 1' > a.yaml; {TRTLLM} --config a.yaml", "kv_cache"),
+    "options with a wrong part": (
+        f"echo 'kv_cache_config: {{dtypes: fp8}}' > a.yaml; {TRTLLM} --config a.yaml", "kv_cache_config.dtypes"
+    ),
+    "options that are a list": (f"echo '[1]' > a.yaml; {TRTLLM} --config a.yaml", "a.yaml"),
+    "options of no group": (f"echo 'moe_config: 3' > a.yaml; {TRTLLM} --config a.yaml", "moe_config"),
+    "options that are no YAML": (f"echo 'a: [' > a.yaml; {TRTLLM} --config a.yaml", "a.yaml"),
+    "options with a bad switch": (
+        f"echo 'enable_attention_dp: often' > a.yaml; {TRTLLM} --config a.yaml", "enable_attention_dp"
+    ),
+    "a benchmark of nothing": (f"{BENCH} build --tp 2", "trtllm-bench build"),
+    "a benchmark of an engine": (f"{BENCH} throughput --engine_dir /x", "--engine_dir"),
+    "servers of two engines": (f"{LAUNCH} & {TRTLLM}", "engines"),
+}  # fmt: skip
 POD = """\
 apiVersion: v1
 kind: Pod
@@ -126,7 +174,7 @@ FILES: dict[str, tuple[str, Content, str]] = {
 
 
 def cases() -> Iterator[Case]:
-    for name, (command, place) in COMMANDS.items():
+    for name, (command, place) in (COMMANDS | OTHER_ENGINES).items():
         yield Case(name=f"import, {name}", words=("import", command, *ON), place=place)
     yield Case(name="import, no chip", words=("import", SERVE), place="--on")
     yield Case(name="import, no such chip", words=("import", SERVE, "--on", "H9000"), place="--on")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gnomon import catalog
-from gnomon.engines.vllm.options import OPTIONS, captured_sizes, fill, flags
+from gnomon.engines.vllm.captures import captured_sizes
+from gnomon.engines.vllm.options import OPTIONS, fill, flags
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.spec import Model, Pool

@@ -10,7 +10,7 @@ import pytest
 import gnomon
 from gnomon.engines import Deployment
 from gnomon.engines.sglang import graphs, launch, operations
-from gnomon.engines.sglang.engine import Sglang
+from gnomon.engines.sglang.engine import Sglang, scheduling
 from gnomon.engines.sglang.memory import memory, pool, static_share
 from gnomon.engines.sglang.options import BY_NAME, OPTIONS, REFUSED, fill
 from gnomon.errors import DoesNotFitError, InputError, UnknownNameError
@@ -161,11 +161,14 @@ def test_states_are_refused() -> None:
         deployed("mamba-2.8b", "H100")
 
 
-def test_attention_of_data_parallel_ranks_is_priced_and_not_simulated() -> None:
-    engine, found = Sglang(), deployed("qwen3-30b-a3b", "H100:4", dp=4, ep=4)
-    assert engine.memory(found).kv_blocks > 0
-    with pytest.raises(InputError, match="not simulated"):
-        engine.step_cost(found)
+def test_ranks_of_data_parallel_attention_share_chunk_and_requests() -> None:
+    engine, settings = Sglang(), {"max_running_requests": 64, "chunked_prefill_size": 8192}
+    found = deployed("qwen3-30b-a3b", "H100:4", dp=4, ep=4, **settings)
+    limits = engine.limits(found)
+    assert (limits.ranks, limits.max_sequences, limits.max_step_tokens) == (4, 16, 2048)
+    reads = scheduling(found.settings, dp=4)
+    assert (reads.chunk_tokens, reads.conservativeness) == (2048, pytest.approx(0.3))
+    assert engine.step_cost(found).ranks == 4
 
 
 def plan(**changes: Any) -> Plan:
@@ -233,3 +236,21 @@ def test_every_setting_acts_or_is_listed(option: Any) -> None:
 def within(**given: Any) -> tuple[Any, ...]:
     limits = Sglang().limits(deployed("llama-3.1-8b", "H100", **given))
     return limits.kv_blocks, limits.max_sequences, limits.max_context, getattr(limits.policy, "__self__", None)
+
+
+def test_experts_in_16_bits_run_with_triton_on_blackwell() -> None:
+    """FlashInfer's experts are taken where they are named, and priced by a table of their own."""
+    asked: dict[str, Any] = {"on": "B200:8", "tp": 8, "phase": "decode", "batch": 4, "context": 1000}
+    asked["engine"] = "sglang"
+
+    def seconds(model: str, **settings: str) -> float:
+        return float(gnomon.predict(model, settings=settings, **asked).time_s.value)
+
+    plain, triton, own = (seconds("qwen3-235b-a22b", moe_runner_backend=name)
+                          for name in ("auto", "triton", "flashinfer_trtllm"))  # fmt: skip
+    assert plain == triton != own
+    blocks = [seconds("deepseek-r1", moe_runner_backend=name) for name in ("auto", "flashinfer_trtllm", "triton")]
+    assert blocks[0] == blocks[1] != blocks[2]
+    with pytest.raises(InputError, match="no experts"):
+        gnomon.predict("llama-3.1-8b", on="B200", phase="decode", batch=1, engine="sglang",
+                       settings={"moe_runner_backend": "triton"})  # fmt: skip

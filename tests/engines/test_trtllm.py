@@ -305,3 +305,20 @@ def test_settings_change_a_load_or_are_listed(name: str) -> None:
     before, after = ({k: v for k, v in one.items() if k not in ("inputs", "not_modelled")} for one in answers)
     listed = any(one["option"].startswith(name) for one in answers[1].get("not_modelled", ()))
     assert before != after or listed
+
+
+def test_experts_of_its_own_kernels_for_blackwell() -> None:
+    """`moe_config.backend: TRTLLM`: fp8 in blocks and nvfp4, on Blackwell alone."""
+    asked: dict[str, Any] = {"phase": "decode", "batch": 16, "context": 1000, "engine": "trtllm"}
+    own = {"moe_config_backend": "TRTLLM"}
+    for dtype in (None, "nvfp4"):
+        plain, mine = (gnomon.predict("deepseek-v3", on="B200:8", tp=8, dtype=dtype, settings=settings, **asked)
+                       for settings in ({}, own))  # fmt: skip
+        assert mine.time_s.value < plain.time_s.value
+    for model, on, why in (
+        ("deepseek-v3", "H200:8", "do not run on"),
+        ("llama-3.1-8b", "B200", "has no experts"),
+        ("qwen3-30b-a3b", "B200", "do not run in bf16"),
+    ):
+        with pytest.raises(InputError, match=why):
+            gnomon.predict(model, on=on, settings=own, **asked)

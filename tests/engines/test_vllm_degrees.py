@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gnomon
+from gnomon.cost.ranked import RankStep
 from gnomon.engines.vllm.degrees import CONTEXT, sequence_parallel_moe
 from gnomon.errors import InputError
 from gnomon.graph import Collective, Experts
@@ -161,12 +163,56 @@ def test_a_prompt_on_one_rank_does_not_stand_for_all() -> None:
     assert gathered(1, 100) == pytest.approx(8 * 100)
 
 
-@pytest.mark.parametrize(("degrees", "where"), [({"pp": 2}, "--pp"), ({"dp": 2}, "--dp")])
-def test_what_one_scheduler_does_not_run_is_not_simulated(degrees: dict[str, int], where: str) -> None:
+def test_a_pipeline_of_data_parallel_ranks_is_not_simulated() -> None:
     with pytest.raises(InputError, match="not simulated") as caught:
-        gnomon.simulate_serving("qwen3-30b-a3b", on="H200:2", rate=1, input=100, output=10, **degrees)
-    assert caught.value.where == where
+        gnomon.simulate_serving("qwen3-30b-a3b", on="H200:4", rate=1, input=100, output=10, pp=2, dp=2)
+    assert caught.value.where == "--pp"
     assert "gnomon predict" in caught.value.hint
+
+
+def test_a_request_alone_passes_through_the_stages_as_one_step_is_predicted_to() -> None:
+    engine, deployment = deployed("llama-3.1-70b", "H100:16", tp=8, pp=2)
+    cost = engine.step_cost(deployment)
+    shown = gnomon.predict("llama-3.1-70b", on="H100:16", tp=8, pp=2, batch=64, context=2000)
+    stages = shown.parallel["pipeline"]
+    curves = [stage.decode_curve(64) for stage in cost.stages]
+    times = [float(np.interp(2000, curve.context, curve.seconds)) for curve in curves]
+    assert times == pytest.approx(stages["stage_s"], rel=1e-3)
+    assert engine.limits(deployment).stages == 2
+    alone = gnomon.simulate_serving("llama-3.1-70b", on="H100:16", tp=8, pp=2, rate=1, requests=1, input=100, output=9)
+    one = gnomon.predict("llama-3.1-70b", on="H100:16", tp=8, pp=2, batch=1, context=104)
+    assert alone.run.tpot_s[0] > one.time_s.value, "and the loop sleeps for a millisecond before each"
+    assert alone.run.tpot_s[0] == pytest.approx(one.time_s.value + 1e-3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "where"),
+    [
+        ("llama-3.1-8b", {}, "--dp"),
+        ("qwen3-30b-a3b", {"kv_offloading_size": 8}, "setting kv_offloading_size"),
+        ("qwen3-30b-a3b", {"scheduling_policy": "priority"}, "setting scheduling_policy"),
+    ],
+)
+def test_what_data_parallel_ranks_are_not_simulated_with(model: str, settings: dict[str, Any], where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        gnomon.simulate_serving(model, on="H200:2", rate=1, input=100, output=10, dp=2, settings=settings)
+    assert caught.value.where == where
+
+
+def test_a_step_of_equal_ranks_costs_what_one_step_is_predicted_to() -> None:
+    engine, deployment = deployed("qwen3-30b-a3b", "H200:8", dp=8, ep=8)
+    cost = engine.step_cost(deployment)
+    for each in (16, 700):  # captured, and beyond
+        size = cost.size_of([each] * 8)
+        curve = cost.rank_curve(each, size)
+        shown = gnomon.predict("qwen3-30b-a3b", on="H200:8", dp=8, ep=8, batch=8 * each, context=int(curve.context[-1]))
+        assert curve.seconds[-1] == pytest.approx(shown.time_s.value, rel=1e-6)
+    even, more = [RankStep(0, 0, [(3000, 0)], 3000)] * 8, [RankStep(0, 0, [(3000, 0)], 3000)] * 4
+    prompts = gnomon.predict("qwen3-30b-a3b", on="H200:8", dp=8, ep=8, batch=8, phase="prefill", tokens=3000)
+    device = sum(line.time_s.value for line in prompts.breakdown if line.op != "engine")
+    assert cost.group_work(even)[0] == pytest.approx(device, rel=0.02)
+    assert cost.group_work(more)[0] < 0.999 * cost.group_work(even)[0], "experts get half the tokens"
+    assert cost.group_work(more[:1])[0] == cost.mixed(0, 0, [(3000, 0)])
 
 
 def test_spread_experts_are_simulated_as_they_are_predicted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gnomon.engines import Deployment, Engine, engine, serving_engines
 from gnomon.engines.vllm import ENGINE
-from gnomon.engines.vllm.options import captured_sizes
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool

@@ -9,9 +9,9 @@ import pytest
 import gnomon
 from gnomon.api.export import export
 from gnomon.engines import engine
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.engines.vllm.command_line import read_arguments
-from gnomon.engines.vllm.later_arguments import flag_table
-from gnomon.engines.vllm.options import captured_sizes
+from gnomon.engines.vllm.later_arguments import release_flags
 from gnomon.engines.vllm.releases import release
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
@@ -57,6 +57,15 @@ def test_the_answer_says_which_version_the_host_was_measured_on() -> None:
     assert not any("not measured" in source for source in sources[0])
 
 
+def test_what_a_later_scheduler_does_otherwise_is_said() -> None:
+    called = {"rate": 5, "input": 200, "output": 20, "requests": 20, "settings": {"speculative_method": "ngram_gpu"}}
+    said = [
+        gnomon.simulate_serving("qwen3-8b", on="H200", engine=f"vllm@{one}", **called).to_dict()["not_modelled"]
+        for one in ("0.24.0", LATER)
+    ]
+    assert not said[0] and [one["option"] for one in said[1]] == ["speculative_method=ngram_gpu"]
+
+
 def plan(model: str, version: str) -> Plan:
     choice = EngineChoice(version=version, settings={})
     return Plan(model=model, chip="H200", replicas=1, strategy=Strategy(), dtype="bf16", kv_dtype="", engine=choice)
@@ -69,15 +78,15 @@ def test_a_command_says_what_is_not_simulated_as_the_release_does_it() -> None:
 
 
 def test_flags_of_one_release_are_refused_by_the_other() -> None:
-    table = flag_table(LATER)
+    flags = release_flags(LATER)
     words = ("m", "--max-num-active-seqs", "8", "--disable-prefix-caching", "--device-memory-utilization", "0.8")
-    assert read_arguments(words, table).values == {
+    assert read_arguments(words, flags.table).values == {
         "max-num-active-seqs": "8", "enable-prefix-caching": False, "gpu-memory-utilization": "0.8",
     }  # fmt: skip
     for flag in (words[1], words[3], words[4]):
         with pytest.raises(InputError, match=r"unknown flag of vLLM 0\.24"):
             read_arguments(("m", flag, "8"))
-    assert "does not have" in table.unused["calculate-kv-scales"].why
+    assert "does not have" in flags.unused["calculate-kv-scales"].why
 
 
 def test_an_image_names_the_version() -> None:

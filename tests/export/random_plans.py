@@ -47,9 +47,11 @@ TRAINED = (
 TRAINING_CHIPS = ("H100", "H200", "A100-SXM-80GB", "B200", "MI300X", "GB200")
 
 
-def serving_plans(seed: int, count: int, folder: Path) -> list[Plan]:
+def serving_plans(seed: int, count: int, folder: Path, engine: str = "vllm") -> list[Plan]:
     """So many plans that serve; checkpoints and traces they name lie in the folder."""
-    return _kept(seed, count, lambda random: _serving(random, folder), "vllm")
+    if engine == "vllm":
+        return _kept(seed, count, lambda random: _serving(random, folder), engine)
+    return _kept(seed, count, lambda random: _served(random, folder, engine), engine)
 
 
 def training_plans(seed: int, count: int) -> list[Plan]:
@@ -150,6 +152,83 @@ def _serving(random: Random, folder: Path) -> Plan | None:
         kv_dtype=random.choice(("", "bf16", "fp8")),
         checkpoint=named,
         engine=EngineChoice(version=random.choice(("", "0.24", "0.24.0")), settings=_settings(random)),
+        load=_load(random, folder),
+        goals=random.choice(((), (Goal("tpot", "p90", 0.05),))),
+    )
+
+
+OTHER_ENGINES: dict[str, tuple[tuple[str, ...], str, dict[str, tuple[Any, ...]]]] = {
+    "sglang": (
+        ("", "0.5", "0.5.23"),
+        "context_length",
+        {
+            "context_length": (2048, 4096, 8192, 16384),
+            "max_running_requests": (32, 128, 256),
+            "chunked_prefill_size": (1024, 2048, 8192, -1),
+            "max_prefill_tokens": (8192, 32768),
+            "prefill_max_requests": (4, 64),
+            "mem_fraction_static": (0.7, 0.8, 0.85),
+            "max_total_tokens": (40_000, 200_000),
+            "page_size": (1, 16, 64),
+            "schedule_policy": ("fcfs", "lpm", "lof"),
+            "schedule_conservativeness": (0.5, 1.0, 1.3),
+            "disable_radix_cache": (True, False),
+            "enable_mixed_chunk": (True, False),
+            "disable_overlap_schedule": (True, False),
+            "disable_cuda_graph": (True, False),
+            "disable_prefill_cuda_graph": (True, False),
+            "cuda_graph_max_bs": (16, 200),
+            "attention_backend": ("auto", "triton", "flashinfer"),
+            "moe_runner_backend": ("auto", "triton"),
+            "enable_torch_compile": (True, False),
+            "stream_interval": (1, 8),
+        },
+    ),
+    "trtllm": (
+        ("", "1.2", "1.2.1"),
+        "max_seq_len",
+        {
+            "max_seq_len": (2048, 4096, 8192, 16384),
+            "max_batch_size": (32, 128, 512),
+            "max_num_tokens": (2048, 8192, 16384),
+            "kv_cache_free_gpu_memory_fraction": (0.7, 0.9, 0.95),
+            "num_postprocess_workers": (0, 4),
+            "enable_chunked_prefill": (True, False),
+            "disable_overlap_scheduler": (True, False),
+            "capacity_scheduler_policy": ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION"),
+            "enable_block_reuse": (True, False),
+            "enable_partial_reuse": (True, False),
+            "tokens_per_block": (32, 64),
+            "kv_cache_max_tokens": (0, 100_000),
+            "cuda_graph_max_batch_size": (0, 64, 128, 256),
+            "cuda_graph_enable_padding": (True, False),
+            "cuda_graph_batch_sizes": ("1 2 4 8", "16 32"),
+            "stream_interval": (1, 10),
+        },
+    ),
+}
+"""Versions, the setting of the longest sequence, and what other settings are drawn from."""
+
+
+def _served(random: Random, folder: Path, engine: str) -> Plan | None:
+    """A plan of another engine than vLLM."""
+    versions, longest, choices = OTHER_ENGINES[engine]
+    model, named, dtype = random.choice(SERVED), "", random.choice(("bf16", "bf16", "fp16", "fp8", "int4"))
+    if dtype in NARROW and random.random() < 0.7:
+        place = checkpoint(folder, model, dtype)
+        model, named = (place, "") if random.random() < 0.5 else (model, place)
+    tp, pp, dp = random.choice((1, 2, 4, 8)), random.choice((1, 1, 1, 2)), random.choice((1, 1, 2, 4))
+    taken = random.sample(sorted(choices), random.randint(0, 6))
+    settings = {name: random.choice(choices[name]) for name in (longest, *taken)}
+    return Plan(
+        model=model,
+        chip=random.choice(CHIPS),
+        replicas=random.choice((1, 1, 2, 3, 5, 13)),
+        strategy=Strategy(tp=tp, pp=pp, dp=dp, ep=random.choice((1, 1, tp * dp))),
+        dtype=dtype,
+        kv_dtype=random.choice(("", "bf16", "fp8")),
+        checkpoint=named,
+        engine=EngineChoice(name=engine, version=random.choice(versions), settings=settings),
         load=_load(random, folder),
         goals=random.choice(((), (Goal("tpot", "p90", 0.05),))),
     )

@@ -51,14 +51,15 @@ DOCUMENTS: dict[str, Any] = {
 def check_documents(documents: list[Any]) -> None:
     assert [document["kind"] for document in documents] == ["Deployment", "Service"]
     for document in documents:
-        _check(document, DOCUMENTS[document["kind"]], document["kind"])
+        check_fields(document, DOCUMENTS[document["kind"]], document["kind"])
     deployment, service = documents
     assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
     assert deployment["spec"]["replicas"] >= 1
 
 
-def _check(value: Any, wanted: Any, where: str) -> None:
+def check_fields(value: Any, wanted: Any, where: str) -> None:
+    """Raise AssertionError where a value is not of a schema: dicts name all fields, those with `?` may be missing."""
     if isinstance(wanted, dict):
         assert isinstance(value, dict), where
         _fields(value, wanted, where)
@@ -66,7 +67,7 @@ def _check(value: Any, wanted: Any, where: str) -> None:
         assert isinstance(value, list), where
         assert value, where
         for place, item in enumerate(value):
-            _check(item, wanted[0], f"{where}[{place}]")
+            check_fields(item, wanted[0], f"{where}[{place}]")
     elif isinstance(wanted, type):
         assert type(value) is wanted, f"{where}: {value!r}"
     elif isinstance(wanted, re.Pattern):
@@ -83,6 +84,6 @@ def _fields(value: dict[str, Any], wanted: dict[Any, Any], where: str) -> None:
         if fitting is None:
             fitting = next((kind for pattern, kind in patterns if pattern.fullmatch(key)), None)
         assert fitting is not None, f"{where}.{key} is unknown"
-        _check(inner, fitting, f"{where}.{key}")
+        check_fields(inner, fitting, f"{where}.{key}")
     needed = [key for key in wanted if isinstance(key, str) and not key.endswith("?")]
     assert not [key for key in needed if key not in value], f"{where} lacks fields"

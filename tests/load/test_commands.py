@@ -206,9 +206,23 @@ def test_a_plan_of_an_import_goes_on(capsys: pytest.CaptureFixture[str], tmp_pat
     assert capsys.readouterr().out.count("--tensor-parallel-size 2") == 2
 
 
-@pytest.mark.parametrize("text", [SCRIPT, GROUP, POD])
+SGLANG = (
+    "docker run --gpus 2 lmsysorg/sglang:v0.5.23 python3 -m sglang.launch_server --model-path llama-3.1-8b --tp 2 "
+    '--cuda-graph-config \'{"decode": {"max_bs": 8}}\' --cuda-graph-bs-decode 1 2 --dp-size 1 --log-level=info\n'
+)
+TRTLLM = """\
+cat > a.yaml << EOF
+kv_cache_config: {free_gpu_memory_fraction: 0.8, dtype: fp8}
+cuda_graph_config:
+  batch_sizes: [1, 2, 4]
+EOF
+trtllm-serve serve llama-3.1-8b --tp_size 2 --max_batch_size 64 --config a.yaml
+"""
+
+
+@pytest.mark.parametrize("text", [SCRIPT, GROUP, POD, SGLANG, TRTLLM])
 def test_damaged_files_are_read_or_refused(text: str, tmp_path: Path) -> None:
-    draw, file = random.Random(5), tmp_path / ("x.sh" if text == SCRIPT else "x.yaml")
+    draw, file = random.Random(5), tmp_path / ("x.yaml" if text in (GROUP, POD) else "x.sh")
     refused = 0
     for _ in range(150):
         at, until = sorted(draw.randrange(len(text)) for _ in range(2))

@@ -9,12 +9,13 @@ from typing import Any, get_args
 
 import pytest
 
+from gnomon.engines.imported import COMPUTE
 from gnomon.engines.operations import EngineCommand
 from gnomon.engines.vllm import arguments
 from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported import import_command
-from gnomon.engines.vllm.imported_weights import CACHES, COMPUTE, MADE, NEARLY
-from gnomon.engines.vllm.later_arguments import flag_table
+from gnomon.engines.vllm.imported_weights import CACHES, MADE, NEARLY
+from gnomon.engines.vllm.later_arguments import release_flags
 from gnomon.load import model as load_model
 
 pytest.importorskip("torch", reason="vLLM is not installed; run `make test-oracles`")
@@ -25,8 +26,9 @@ from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 pytestmark = pytest.mark.oracle
-TABLE = flag_table(RELEASE.version)
-OLD = {name for name, why in TABLE.unused.items() if "of earlier versions" in why.why}
+FLAGS = release_flags(RELEASE.version)
+TABLE = FLAGS.table
+OLD = {name for name, why in FLAGS.unused.items() if "of earlier versions" in why.why}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def flags(parser: Any) -> dict[str, argparse.Action]:
 
 def test_every_flag_acts_or_is_listed(flags: dict[str, argparse.Action]) -> None:
     assert set(flags) == TABLE.known - OLD
-    assert not arguments.ACTING & TABLE.unused.keys()
+    assert not arguments.ACTING & FLAGS.unused.keys()
 
 
 def test_flags_take_as_many_values_as_vllm_gives_them(flags: dict[str, argparse.Action]) -> None:
@@ -61,11 +63,11 @@ def test_flags_take_as_many_values_as_vllm_gives_them(flags: dict[str, argparse.
 
 
 def test_choices_are_vllms(flags: dict[str, argparse.Action]) -> None:
-    for name, ours in TABLE.choices.items():
+    for name, ours in FLAGS.choices.items():
         assert sorted(ours) == sorted(flags[name].choices or ())
     assert {"auto", *COMPUTE} == set(flags["dtype"].choices or ())
-    assert {*CACHES, *NEARLY, *TABLE.caches} - {""} == set(get_args(CacheDType))
-    assert {*MADE, *TABLE.methods} == set(QUANTIZATION_METHODS)
+    assert {*CACHES, *NEARLY, *FLAGS.formats.other_caches} - {""} == set(get_args(CacheDType))
+    assert {*MADE, *FLAGS.formats.stored} == set(QUANTIZATION_METHODS)
 
 
 COMMANDS = [

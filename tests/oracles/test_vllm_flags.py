@@ -12,8 +12,9 @@ import pytest
 
 from gnomon import catalog
 from gnomon.api.export import export
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.engines.vllm.launch import servers
-from gnomon.engines.vllm.options import captured_sizes, fill
+from gnomon.engines.vllm.options import fill
 from gnomon.engines.vllm.platforms import capability
 from gnomon.load import model as load_model
 from gnomon.spec import Chip, EngineChoice, Plan, Pool, Strategy

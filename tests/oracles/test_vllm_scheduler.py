@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from tests.sim.costs import Adapted, Cliffs, Dyadic, Smooth
 
-from gnomon.engines.vllm.policies import InPlacePolicy
+from gnomon.cost.step import parts_of
+from gnomon.engines.vllm.policies import InPlacePolicy, InPlaceSteppedPolicy
+from gnomon.errors import InputError
 from gnomon.sim.serving import Recorder, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
-from gnomon.sim.serving.policies.images import ImagePolicy
+from gnomon.sim.serving.caches.tiered import TieredBlocks
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
-from gnomon.sim.serving.policies.speculative import SpeculativePolicy
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.spec.serving import ImageLimits, ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -25,6 +27,7 @@ from tests.oracles import vllm_loop
 from tests.oracles.vllm_release import RELEASE
 
 pytestmark = pytest.mark.oracle
+STEPPED = InPlaceSteppedPolicy if RELEASE.keeps_order else SteppedPolicy
 
 BASE: dict[str, Any] = {
     "kv_blocks": 4000,
@@ -74,7 +77,10 @@ def compare(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> in
         pytest.skip("not modelled: this release pads requests that come in with one token to the size of decodes")
     assert (client.tokens == load.output_tokens).all()
     jumped = simulate(load, cost, limits)
-    assert [(s.tokens, tuple(sorted(s.preempted))) for s in recorder.steps] == [(s.tokens, s.preempted) for s in theirs]
+    order = sorted if limits.images else tuple  # the recorder has decodes first; prompts wait for images before some
+    assert [(order(s.tokens), tuple(sorted(s.preempted))) for s in recorder.steps] == [
+        (order(s.tokens), s.preempted) for s in theirs
+    ]
     again = {request for step in theirs for request in step.preempted}
     for ours in (walked, jumped):
         np.testing.assert_allclose(ours.first_token_s, client.first_s, rtol=1e-9)
@@ -219,7 +225,7 @@ def test_same_decisions_with_drafts(model: Path, seed: int) -> None:
         max_context=8192,
         lookahead=seed % 2,
         cache=HashedBlocks if seed % 3 else CountedBlocks,
-        policy=SpeculativePolicy,
+        policy=STEPPED,
         drafts=drafts,
         draft_shares=((0.7, tuple(shares.tolist())), (0.3, (0.1,) * drafts)),
         draft_seed=seed,
@@ -227,14 +233,68 @@ def test_same_decisions_with_drafts(model: Path, seed: int) -> None:
     compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(240))
+def test_same_decisions_with_all_at_once(model: Path, seed: int) -> None:
+    """Drafts, blocks in the host, priorities and adapters, in all combinations, with vLLM's own offloading connector:
+    its lookups, its LRU, what it stores and when, and whom it delays."""
+    rng = np.random.default_rng(1700 + seed)
+    drafts, host, by_priority, slots = (int(rng.integers(1, 5)) * (seed & 1), seed & 2, seed & 4, 2 * (seed >> 3 & 1))
+    prompt, output = int(rng.choice([20, 100, 300])), int(rng.choice([2, 20, 80]))
+    make = requests if seed % 5 == 4 else sharing
+    load = make(seed, int(rng.integers(10, 90)), float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
+    load = replace(load, adapter=rng.integers(-1, 6, len(load)), priority=rng.integers(0, 3, len(load)))
+    if seed % 7 == 0:  # prompts of full blocks: the GPU leaves the last one to be computed, the host has it
+        load = replace(load, input_tokens=-(-load.input_tokens // 16) * 16)
+    block = int(rng.choice([8, 16, 32]))
+    least = int(np.max(-(-(load.input_tokens + load.output_tokens + 3 * drafts + 2) // block)))
+    places = int(rng.choice([3, 10, 40]))
+    limits = ServingLimits(
+        kv_blocks=least + int(rng.choice([0, 3, 20, 100])),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=places + int(rng.choice([0, 20, 150, 1000])),
+        max_context=8192,
+        lookahead=seed // 16 % 2,
+        cache=TieredBlocks if host else HashedBlocks if seed % 3 else CountedBlocks,
+        policy=STEPPED,
+        by_priority=bool(by_priority),
+        adapter_slots=slots,
+        host_adapters=slots,
+        drafts=drafts,
+        draft_shares=((1.0, tuple(np.sort(rng.random(drafts))[::-1].tolist())),) if drafts else (),
+        draft_seed=seed,
+        host_blocks=int(rng.choice([4, 40, 400, 10_000])) if host else 0,
+        host_block_s=float(rng.choice([1e-4, 3e-3])),
+        host_copy_s=float(rng.choice([1e-4, 2e-2])),
+    )
+    agree_or_stop(model, load, Unvaried((Cliffs(), Dyadic(), Smooth())[seed % 3]), limits)
+
+
+def agree_or_stop(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> None:
+    if limits.host_blocks and not RELEASE.measured:
+        pytest.skip("not modelled: this release lets requests with copied blocks in before all others")
+    recorder = Recorder()
+    try:
+        simulate(load, cost, limits, record=recorder)
+    except InputError as stuck:  # vLLM's loop goes round for ever, and ours says so
+        assert "stops here" in str(stuck)
+        with pytest.raises(TimeoutError):
+            vllm_loop.run(model, load, cost, limits, most_s=recorder.steps[-1].end_s + 1.0)
+    else:
+        compare(model, load, cost, limits)
+
+
+@pytest.mark.parametrize("seed", range(240))
 def test_same_decisions_with_images(model: Path, seed: int) -> None:
-    """Prompts that begin with images: which are encoded when, and whose prompt waits for room for its embeddings."""
+    """Prompts that begin with images: which are encoded when, and whose prompt waits for room for its embeddings;
+    alone, and beside priorities, adapters and blocks in the host."""
+    by_priority, slots, host = ((0, 0, 0), (seed & 1, seed & 2, seed & 4))[seed // 120]
     rng = np.random.default_rng(1700 + seed)
     prompt, output = int(rng.choice([20, 100, 300])), int(rng.choice([1, 6, 80]))
     load = requests(seed, int(rng.integers(10, 70)), float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
     count, each = int(rng.integers(1, 5)), int(rng.choice([5, 40, 150]))
     load = replace(load, input_tokens=load.input_tokens + count * each)
+    load = replace(load, adapter=rng.integers(-1, 6, len(load)), priority=rng.integers(0, 3, len(load)))
     block = int(rng.choice([8, 16, 32]))
     least = int(np.max(-(-(load.input_tokens + load.output_tokens + 2) // block)))
     places, whole = int(rng.choice([1, 3, 10, 40])), seed % 5 == 4
@@ -254,22 +314,18 @@ def test_same_decisions_with_images(model: Path, seed: int) -> None:
         max_sequences=places,
         max_step_tokens=step,
         max_context=8192,
-        lookahead=seed % 2,
-        cache=HashedBlocks if seed % 3 else CountedBlocks,
-        policy=ImagePolicy,
+        lookahead=seed // 8 % 2,
+        cache=TieredBlocks if host else HashedBlocks if seed % 3 else CountedBlocks,
+        policy=STEPPED,
         images=images,
+        by_priority=bool(by_priority),
+        adapter_slots=slots,
+        host_adapters=slots,
+        host_blocks=int(rng.choice([4, 40, 400, 10_000])) if host else 0,
+        host_block_s=float(rng.choice([1e-4, 3e-3])),
+        host_copy_s=float(rng.choice([1e-4, 2e-2])),
     )
-    compare(model, load, Encoding((Cliffs(), Dyadic(), Smooth())[seed % 3]), limits)
-
-
-class Encoding(Adapted):
-    """A cost to which every image of a step adds."""
-
-    def varied_work(self, decodes: int, decode_context: int, chunks: Any, variant: int) -> tuple[float, float, float]:
-        return self.mixed(decodes, decode_context, chunks) + variant / 64, 0.0, 0.0
-
-    def varied_launch(self, tokens: int, variant: int) -> float:
-        return 0.0
+    agree_or_stop(model, load, Encoding((Cliffs(), Dyadic(), Smooth())[seed % 3]), limits)
 
 
 class Unvaried(Adapted):
@@ -283,3 +339,10 @@ class Unvaried(Adapted):
 
     def varied_launch(self, tokens: int, variant: int) -> float:
         return 0.0
+
+
+class Encoding(Unvaried):
+    """A cost to which every image of a step adds."""
+
+    def varied_work(self, decodes: int, decode_context: int, chunks: Any, variant: int) -> tuple[float, float, float]:
+        return self.mixed(decodes, decode_context, chunks) + parts_of(variant)[2] / 64, 0.0, 0.0

@@ -21,6 +21,7 @@ from tests.sim.plain import interpolate
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
+    KVTransferConfig,
     LoRAConfig,
     ModelConfig,
     ParallelConfig,
@@ -28,6 +29,8 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading import scheduler as offloading
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
@@ -38,15 +41,20 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType
 from vllm.v1.engine import core as engine_core
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheTensor,
+)
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from gnomon.cost.step import StepCost
+from gnomon.cost.step import StepCost, variant_of
 from gnomon.sim.serving import StepRecord
-from gnomon.sim.serving.caches.hashed import HashedBlocks
-from gnomon.sim.serving.policies.speculative import accepted
+from gnomon.sim.serving.caches.counted import CountedBlocks
+from gnomon.sim.serving.policies.drafts import accepted
 from gnomon.spec.serving import ImageLimits, ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -64,6 +72,10 @@ TINY_LLAMA = {
 }
 
 
+BLOCK_BYTES = 1024
+"""Of the KV cache; any number will do."""
+
+
 def write_model(folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(TINY_LLAMA))
     return folder
@@ -79,7 +91,9 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             seed=0,
             max_model_len=limits.max_context,
         ),
-        cache_config=CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=limits.cache is HashedBlocks),
+        cache_config=CacheConfig(
+            block_size=limits.block_tokens, enable_prefix_caching=limits.cache not in (None, CountedBlocks)
+        ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=limits.max_sequences,
             max_num_batched_tokens=limits.max_step_tokens,
@@ -93,6 +107,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
         parallel_config=ParallelConfig(),
         device_config=DeviceConfig("cpu"),
         speculative_config=_drafts(limits),
+        kv_transfer_config=_offloading(limits),
     )
     # One block of the pool is vLLM's null block. The CPU platform may have changed the block and the budget.
     config.cache_config.num_gpu_blocks = limits.kv_blocks + 1
@@ -104,7 +119,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=limits.kv_blocks + 1,
-            kv_cache_tensors=[],
+            kv_cache_tensors=_tensors(limits),
             kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
         ),
         structured_output_manager=StructuredOutputManager(config),
@@ -116,6 +131,20 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
         scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=limits.images.cache)
         config.scheduler_config.disable_chunked_mm_input = limits.images.whole
     return scheduler
+
+
+def _tensors(limits: ServingLimits) -> list[KVCacheTensor]:
+    """What the connector copies from."""
+    size = BLOCK_BYTES * (limits.kv_blocks + 1)
+    return [KVCacheTensor(size=size, shared_by=["layer"])] if limits.host_blocks else []
+
+
+def _offloading(limits: ServingLimits) -> KVTransferConfig | None:
+    """vLLM's native connector, with as many blocks in the host."""
+    if not limits.host_blocks:
+        return None
+    size = {"cpu_bytes_to_use": limits.host_blocks * BLOCK_BYTES}
+    return KVTransferConfig(kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=size)
 
 
 def _drafts(limits: ServingLimits) -> SpeculativeConfig | None:
@@ -176,16 +205,52 @@ def tokens_of(requests: Requests, index: int) -> list[int]:
 class Clock:
     """Simulated seconds. Stands in for the `time` module of the engine loop."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, most_s: float) -> None:
+        self.now, self.most_s = 0.0, most_s
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        if self.now > self.most_s:
+            raise TimeoutError("the loop goes round and nothing runs")
 
     def monotonic(self) -> float:
         return self.now
 
     time = monotonic
+
+
+class Reversed(set):
+    """A set that is walked from its last key to its first. vLLM's connector keeps the blocks of a copy in a set, so
+    their order among those that may be evicted is any: here it is the one in which it touches blocks."""
+
+    def __init__(self, keys: Any = ()) -> None:
+        super().__init__(keys)
+        self.keys = keys.keys if isinstance(keys, Reversed) else list(keys)
+
+    def __iter__(self) -> Any:
+        return reversed(self.keys)
+
+
+class Link:
+    """Stands in for the connector's worker: blocks are copied to the GPU one request after the other, and are in the
+    host once the step that computes them has ended."""
+
+    def __init__(self, limits: ServingLimits) -> None:
+        self.limits, self.free_s = limits, 0.0
+        self.loads: dict[int, tuple[float, str]] = {}
+
+    def launch(self, metadata: Any, now: float) -> KVConnectorOutput:
+        """What a step that is launched now reports with its outputs."""
+        ended = {job: name for job, (ready_s, name) in self.loads.items() if ready_s <= now}
+        for job, transfer in metadata.load_jobs.items():
+            _, target = transfer.transfer_spec
+            seconds = self.limits.host_copy_s + len(target.block_ids) * self.limits.host_block_s
+            self.free_s = max(now, self.free_s) + seconds
+            self.loads[job] = (self.free_s, transfer.req_id)
+        for job in ended:
+            del self.loads[job]
+        done = OffloadingWorkerMetadata(completed_jobs=dict.fromkeys([*ended, *metadata.store_jobs], 1))
+        return KVConnectorOutput(finished_recving=set(ended.values()), kv_connector_worker_meta=done)
 
 
 class Batch:
@@ -204,6 +269,7 @@ class Batch:
         self.images = sum(map(len, output.scheduled_encoder_inputs.values()))
         self.drafts = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
         self.kept: dict[str, int] = {}
+        self.copies: KVConnectorOutput | None = None
         for name, tokens in self.tokens.items():
             request = scheduler.requests[name]
             cached = request.num_computed_tokens - tokens
@@ -218,7 +284,8 @@ class Batch:
 
     def seconds(self, cost: StepCost) -> float:
         if self.images:
-            return cost.varied_work(len(self.contexts), sum(self.contexts), self.chunks, self.images)[0]
+            variant = variant_of(0, 0, self.images)
+            return cost.varied_work(len(self.contexts), sum(self.contexts), self.chunks, variant)[0]
         if self.chunks:
             return cost.mixed(len(self.contexts), sum(self.contexts), self.chunks)
         curve = cost.decode_curve(len(self.contexts))
@@ -234,6 +301,7 @@ class Batch:
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
             sampled_token_ids=[self.next_tokens(name) if name in self.makes else [] for name in names],
+            kv_connector_output=self.copies,
         )
 
     def next_tokens(self, name: str) -> list[int]:
@@ -266,6 +334,7 @@ class Device:
         self.goals: dict[str, int] = {}
         self.sequences: list[list[int]] = []
         self.steps: list[StepRecord] = []
+        self.link = Link(limits)
 
     def execute_model(self, output: Any, non_block: bool) -> Batch:
         batch = self.last = Batch(output, self.scheduler, self.goals, self.clock, self.sequences)
@@ -273,6 +342,8 @@ class Device:
             self.verified[name] = self.verified.get(name, 0) + 1
             kept = accepted(self.limits.draft_shares, self.limits.draft_seed, int(name), self.verified[name])
             batch.kept[name] = min(kept, drafts)
+        if output.kv_connector_metadata is not None:
+            batch.copies = self.link.launch(output.kv_connector_metadata, self.clock.now)
         if batch.tokens:
             batch.start_s = max(self.clock.now, self.end_s)
             idle = self.limits.idle_start_s if self.clock.now > self.end_s else 0.0
@@ -332,7 +403,9 @@ class Client:
             index = int(output.request_id)
             self.tokens[index] += len(output.new_token_ids)
             if output.prefill_stats is not None:
-                self.cached[index] = output.prefill_stats.num_local_cached_tokens
+                stats = output.prefill_stats
+                found = stats.num_local_cached_tokens + stats.num_external_cached_tokens
+                self.cached[index] = min(found, stats.num_prompt_tokens - 1)  # the last is computed again
             if np.isnan(self.first_s[index]):
                 self.first_s[index] = self.clock.now + self.egress_s
             if output.finished:
@@ -342,8 +415,8 @@ class Client:
 class Engine(engine_core.EngineCoreProc):
     """vLLM's engine core with nothing but what its busy loop needs."""
 
-    def __init__(self, model: Path, requests: Requests, cost: StepCost, limits: ServingLimits) -> None:
-        self.clock = Clock()
+    def __init__(self, model: Path, requests: Requests, cost: StepCost, limits: ServingLimits, most_s: float) -> None:
+        self.clock = Clock(most_s)
         self.scheduler = make_scheduler(model, limits)
         self.vllm_config = self.scheduler.vllm_config
         self.model_executor = self.device = Device(self.scheduler, cost, limits, self.clock)
@@ -372,10 +445,14 @@ class Engine(engine_core.EngineCoreProc):
         self.scheduler.add_request(request)
 
 
-def run(model: Path, requests: Requests, cost: StepCost, limits: ServingLimits) -> tuple[list[StepRecord], Client]:
-    """Serve the requests with vLLM's loop; its steps, and what the client saw."""
+def run(
+    model: Path, requests: Requests, cost: StepCost, limits: ServingLimits, most_s: float = np.inf
+) -> tuple[list[StepRecord], Client]:
+    """Serve the requests with vLLM's loop; its steps, and what the client saw. TimeoutError where it sleeps beyond
+    `most_s`."""
     init_none_hash(sha256)
-    engine = Engine(model, requests, cost, limits)
-    with patch.object(engine_core, "time", engine.clock), suppress(SystemExit):
+    engine = Engine(model, requests, cost, limits, most_s)
+    in_order = patch.object(offloading, "set", Reversed, create=True)
+    with patch.object(engine_core, "time", engine.clock), in_order, suppress(SystemExit):
         engine.run_busy_loop()
     return engine.device.steps, engine.client

@@ -12,7 +12,7 @@ from tests.sim.costs import Unmetered
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Capacity, Deployment, MemoryUse
 from gnomon.engines.vllm import limits
-from gnomon.errors import DoesNotFitError
+from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load.profiles import profile_for
 from gnomon.planning.steps.energy import PowerUse
 from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
@@ -56,6 +56,9 @@ class FakeOperations:
     def own_checkpoint(self, model: Model, dtype: str) -> str:
         return ""
 
+    def file_options(self, plan: Plan) -> list[str]:
+        return []
+
     def not_expressed(self, plan: Plan) -> list[str]:
         return []
 
@@ -73,6 +76,10 @@ class FakeEngine:
 
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         return ()
+
+    def check_simulated(self, deployment: Deployment) -> None:
+        if deployment.strategy.dp * deployment.strategy.pp > 1:
+            raise InputError("the made-up engine has one scheduler")
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return strategy, dict(settings)

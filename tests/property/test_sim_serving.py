@@ -11,18 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sim.costs import Adapted, Cliffs, Dyadic, Metered, Smooth, Unmetered
 from tests.sim.plain import Plain
-from tests.sim.plain_drafts import PlainDrafts
-from tests.sim.plain_tiers import PlainTiers
+from tests.sim.plain_features import PlainFeatures
 
 from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
+from gnomon.errors import InputError
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.caches.tiered import TieredBlocks
-from gnomon.sim.serving.policies.offloading import OffloadingPolicy
+from gnomon.sim.serving.policies.drafts import accepted
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
-from gnomon.sim.serving.policies.speculative import SpeculativePolicy, accepted
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Prefixes, Requests
 
@@ -34,9 +34,9 @@ METERED = (Metered(Cliffs(), LIMITED), Metered(Smooth(), LIMITED, host_s=0.0075)
 
 
 def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun:
-    plain = (PlainDrafts if limits.drafts else PlainTiers if limits.host_blocks else Plain)(load, cost, limits).run()
     recorder = Recorder()
     jumped = simulate(load, cost, limits)
+    plain = (PlainFeatures if limits.policy is SteppedPolicy else Plain)(load, cost, limits).run()
     for run in (jumped, simulate(load, cost, limits, record=recorder)):
         np.testing.assert_allclose(run.first_token_s, plain.first_s, rtol=1e-9)
         np.testing.assert_allclose(run.finish_s, plain.finish_s, rtol=1e-9)
@@ -132,6 +132,7 @@ def ordered_cases(draw: st.DrawFn) -> Case:
         host_adapters=slots + 1 if slots else 0,
         adapter_copy_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
         adapter_read_s=draw(st.sampled_from([0.0, 0.1])),
+        adapters_wait=draw(st.booleans()),
     )
     cost = Adapted(cost if isinstance(cost, Unmetered) else Cliffs())
     adapter = np.array(draw(numbers)) - 1
@@ -145,50 +146,53 @@ def test_order_and_adapters_equal_walking(case: Case) -> None:
 
 
 @st.composite
-def tiered_cases(draw: st.DrawFn) -> Case:
-    """The same with a second tier that holds a few blocks, or many."""
-    load, cost, limits = draw(sharing_cases())
-    limits = replace(
-        limits,
-        policy=OffloadingPolicy,
-        cache=TieredBlocks,
-        host_blocks=draw(st.sampled_from([1, 5, 30, 1000])),
-        host_block_s=draw(st.sampled_from([0.0, 1e-3, GRID_S])),
-        host_copy_s=draw(st.sampled_from([1e-4, 0.05])),
+def feature_cases(draw: st.DrawFn, least: int = 0) -> Case:
+    """The same with any of drafts, a second tier that holds a few blocks or many, adapters and priorities together, at
+    least so many of them."""
+    drafts, tier, slots, by_priority = draw(
+        st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 3), st.booleans()).filter(
+            lambda chosen: sum(map(bool, chosen)) >= least
+        )
     )
-    return load, cost, limits
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(tiered_cases())
-def test_a_second_tier_equals_walking(case: Case) -> None:
-    compare(*case)
-
-
-@st.composite
-def drafting_cases(draw: st.DrawFn) -> Case:
-    """The same with drafts, of which each request draws how many are accepted."""
-    load, cost, limits = draw(st.one_of(sharing_cases(), cases(cache=HashedBlocks), cases()))
-    drafts = draw(st.integers(1, 5))
+    makes = (sharing_cases(),) if tier else (sharing_cases(), cases(cache=HashedBlocks), cases())
+    load, cost, limits = draw(st.one_of(*makes))
     groups = tuple(
         (0.5, tuple(sorted(draw(st.lists(st.floats(0, 1), min_size=drafts, max_size=drafts)), reverse=True)))
         for _ in range(2)
     )
     limits = replace(
         limits,
-        policy=SpeculativePolicy,
+        policy=SteppedPolicy,
         kv_blocks=limits.kv_blocks + -(-(3 * drafts + 3) // limits.block_tokens),  # drafts beyond a sequence's end
         drafts=drafts,
-        draft_shares=groups,
+        draft_shares=groups if drafts else (),
         draft_seed=draw(st.integers(0, 1000)),
+        by_priority=by_priority,
+        adapter_slots=slots,
+        host_adapters=slots + 1 if slots else 0,
+        adapter_copy_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
     )
-    return load, cost, limits
+    if tier:
+        limits = replace(
+            limits,
+            cache=TieredBlocks,
+            host_blocks=draw(st.sampled_from([1, 5, 30, 1000])),
+            host_block_s=draw(st.sampled_from([0.0, 1e-3, GRID_S])),
+            host_copy_s=draw(st.sampled_from([1e-4, 0.05])),
+        )
+    numbers = st.lists(st.integers(0, 5), min_size=len(load), max_size=len(load))
+    if slots:
+        cost = Adapted(cost if isinstance(cost, Unmetered) else Cliffs())
+    return replace(load, adapter=np.array(draw(numbers)) - 1, priority=np.array(draw(numbers)) % 3), cost, limits
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(drafting_cases())
-def test_drafts_equal_walking(case: Case) -> None:
-    compare(*case)
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(feature_cases())
+def test_features_together_equal_walking(case: Case) -> None:
+    try:
+        compare(*case)
+    except InputError as stuck:  # the plain loop would not end
+        assert "stops here" in str(stuck)
 
 
 def test_as_many_drafts_are_accepted_as_said() -> None:

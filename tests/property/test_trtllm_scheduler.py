@@ -15,6 +15,7 @@ from gnomon.cost.step import StepCost
 from gnomon.engines.trtllm.reuse import ReusedBlocks
 from gnomon.engines.trtllm.scheduler import InflightBatching
 from gnomon.sim.serving import Recorder, ServingRun, simulate
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -84,3 +85,22 @@ def test_what_comes_in_goes_out(case: Case, policy: InflightBatching) -> None:
             for request, tokens in step.tokens:
                 made[request] += tokens
         assert made.tolist() == (load.input_tokens + load.output_tokens - 1).tolist()
+
+
+@QUICK
+@given(cases())
+def test_prompts_that_come_with_their_cache_need_one_token_of_a_step(case: Case) -> None:
+    """On a decode replica a step with room for the longest prompt, or for every decode, is as good as a larger one."""
+    load, cost, limits = case
+    room = max(int(load.input_tokens.max()), limits.max_sequences)
+
+    def run(tokens: int) -> ServingRun:
+        roomy = replace(limits, max_step_tokens=tokens, policy=InflightBatching())
+        station = Station(replace(load, prefixes=None), cost, roomy, None, None, {})
+        station.load_all()
+        station.run()
+        return station.result(load)
+
+    tight, wide = run(room), run(room + int(load.input_tokens.sum()))
+    np.testing.assert_allclose(tight.first_token_s, wide.first_token_s, rtol=1e-9)
+    np.testing.assert_allclose(tight.finish_s, wide.finish_s, rtol=1e-9)

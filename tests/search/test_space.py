@@ -5,8 +5,8 @@ from dataclasses import replace
 from gnomon import catalog
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet
-from gnomon.search import degrees, families
-from gnomon.search.space import spreads
+from gnomon.search import families
+from gnomon.search.space import spreads, tensor_degrees
 from gnomon.spec import Pool
 
 BUDGETS = {"max_num_seqs": (64, 256), "max_num_batched_tokens": (2048,)}
@@ -15,8 +15,8 @@ BUDGETS = {"max_num_seqs": (64, 256), "max_num_batched_tokens": (2048,)}
 def test_degrees_stay_within_a_node_and_cut_evenly() -> None:
     llama = load_model("llama-3.1-70b")
     chip = catalog.chip("H100")
-    assert degrees(llama, Pool(chip=chip, count=16, per_node=8)) == [1, 2, 4, 8]
-    assert degrees(llama, Pool(chip=chip, count=3, per_node=8)) == [1, 2]
+    assert tensor_degrees(llama, Pool(chip=chip, count=16, per_node=8)) == [1, 2, 4, 8]
+    assert tensor_degrees(llama, Pool(chip=chip, count=3, per_node=8)) == [1, 2]
 
 
 def test_key_value_heads_are_cut_or_copied() -> None:
@@ -26,9 +26,9 @@ def test_key_value_heads_are_cut_or_copied() -> None:
     two = replace(llama, blocks=(replace(block, mixer=replace(block.mixer, kv_heads=2)),))
     three = replace(llama, blocks=(replace(block, mixer=replace(block.mixer, heads=24, kv_heads=3)),))
     odd = replace(llama, blocks=(replace(block, mixer=replace(block.mixer, heads=28, kv_heads=4)),))
-    assert degrees(two, pool) == [1, 2, 4, 8]
-    assert degrees(three, pool) == [1]
-    assert degrees(odd, pool) == [1, 2, 4]
+    assert tensor_degrees(two, pool) == [1, 2, 4, 8]
+    assert tensor_degrees(three, pool) == [1]
+    assert tensor_degrees(odd, pool) == [1, 2, 4]
 
 
 def test_experts_are_cut_or_spread() -> None:
@@ -36,17 +36,22 @@ def test_experts_are_cut_or_spread() -> None:
     assert [spreads(mixtral, tp) for tp in (1, 2, 8, 16)] == [(1,), (1, 2), (1, 8), (1,)]
     assert spreads(load_model("llama-3.1-8b"), 8) == (1,)
     space = families(mixtral, parse_fleet("H100:8"), ("bf16",), lambda pool: {"max_num_seqs": (64,)})
-    assert [(family.tp, family.ep) for family in space] == [(1, 1), (2, 1), (2, 2), (4, 1), (4, 4), (8, 1), (8, 8)]
-    assert len({family.shape for family in space}) == 7
+    alone = [family for family in space if family.dp == 1]
+    assert [(family.tp, family.ep) for family in alone] == [(1, 1), (2, 1), (2, 2), (4, 1), (4, 4), (8, 1), (8, 8)]
+    shared = [(family.tp, family.dp, family.ep) for family in space if family.dp > 1]
+    assert shared == [(1, 2, 2), (1, 4, 4), (1, 8, 8), (2, 2, 4), (2, 4, 8), (4, 2, 8)]
+    assert len({family.shape for family in space}) == 13
+    assert all(family.most == 8 // family.chips for family in space)
 
 
 def test_families_cover_the_product() -> None:
     fleet = parse_fleet("H100:16")
     space = families(load_model("llama-3.1-70b"), fleet, ("bf16", "fp8"), lambda pool: BUDGETS)
-    assert len(space) == 4 * 2 * 2
+    assert len(space) == 5 * 2 * 2
     assert len(set(space)) == len(space)
-    assert sorted({family.most for family in space}) == [2, 4, 8, 16]
-    assert all(family.usd_h == family.tp * fleet.pools[0].chip.price_usd_h for family in space)
+    assert sorted({family.most for family in space}) == [1, 2, 4, 8, 16]
+    assert {(family.tp, family.pp) for family in space if family.pp > 1} == {(8, 2)}
+    assert all(family.usd_h == family.chips * fleet.pools[0].chip.price_usd_h for family in space)
     assert [family.order for family in space] == list(range(len(space)))
 
 

@@ -413,6 +413,8 @@ class Plain:
             if launch and step.adapters:
                 tokens = sum(tokens for _, tokens, _, _ in step.work)
                 launch += step.held_s + self.cost.varied_launch(tokens, step.adapters)
+                if self.limits.adapters_wait:
+                    launch += max(self.device_end - self.now, 0.0)
             step.end_s = max(step.start_s + idle + seconds, self.now + launch)
             self.busy_s += seconds
             self.device_end = step.end_s
@@ -451,6 +453,9 @@ class Plain:
             outputs = sum(makes for *_, makes in step.work)
             left = self.now + self.limits.egress_s + self.limits.egress_sequence_s * outputs
             self.left_s = max(self.left_s, left)
+        self.note_outputs(step)
+
+    def note_outputs(self, step: Step) -> None:
         for req, _, _, makes in step.work:
             if not makes:
                 continue

@@ -9,22 +9,23 @@ import numpy as np
 import pytest
 from tests.sim.costs import Adapted, Cliffs, Smooth
 
+from gnomon.cost.step import parts_of
 from gnomon.sim.serving import Recorder, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
-from gnomon.sim.serving.policies.images import ImagePolicy
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.spec.serving import ImageLimits, ServingLimits
 from gnomon.spec.workload import Requests
 
 TOWER_S = 1 / 64
-BASE = ServingLimits(kv_blocks=4000, max_sequences=12, max_step_tokens=256, max_context=8192, policy=ImagePolicy)
+BASE = ServingLimits(kv_blocks=4000, max_sequences=12, max_step_tokens=256, max_context=8192, policy=SteppedPolicy)
 
 
 class Encoding(Adapted):
     """A cost to which every image of a step adds."""
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Any, variant: int) -> tuple[float, float, float]:
-        return self.mixed(decodes, decode_context, chunks) + variant * TOWER_S, 0.0, 0.0
+        return self.mixed(decodes, decode_context, chunks) + parts_of(variant)[2] * TOWER_S, 0.0, 0.0
 
     def varied_launch(self, tokens: int, variant: int) -> float:
         return 0.0
@@ -68,7 +69,7 @@ def test_every_image_is_encoded_once_and_no_step_has_more_than_its_budget(seed: 
     cost = Encoding(Smooth())
 
     def work(decodes: int, context: int, chunks: Any, variant: int) -> tuple[float, float, float]:
-        seen.append(variant)
+        seen.append(parts_of(variant)[2])
         return Encoding.varied_work(cost, decodes, context, chunks, variant)
 
     cost.varied_work = work  # type: ignore[method-assign]

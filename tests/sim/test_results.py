@@ -18,7 +18,7 @@ from gnomon.sim.serving.base import NO_REQUEST, Decision, Queue
 from gnomon.sim.serving.closed import simulate_closed
 from gnomon.sim.serving.gaps import RESOLUTION, GapHistogram, token_gaps
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
-from gnomon.sim.serving.series import RunSeries, run_series, step_shares
+from gnomon.sim.serving.series import RunSeries, bin_edges, run_series, step_shares
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -102,13 +102,13 @@ def test_quantiles_of_a_histogram_are_those_of_its_values(values: list[tuple[flo
 @given(case=st.one_of(cases(), sharing_cases()), bins=st.sampled_from([1, 7, 200]))
 def test_bins_sum_to_the_totals(case: Case, bins: int) -> None:
     run, log = logged(case)
-    series, requests = run_series(run, log, bins), run.requests
+    series, requests = run_series(run, log, bin_edges(run, bins)), run.requests
     assert series.output_tokens_per_s.sum() * series.bin_s == pytest.approx(int(requests.output_tokens.sum()))
     assert series.arrivals_per_s.sum() * series.bin_s == pytest.approx(len(requests))
     assert series.dynamic_w.sum() * series.bin_s == pytest.approx(run.dynamic_j)
     if not run.preemptions:
         assert series.waiting.sum() * series.bin_s == pytest.approx(float(run.queue_s.sum()), abs=1e-9)
-    shares = step_shares(run, log)
+    shares = step_shares(run.makespan_s, log)
     assert sum(shares.values()) == pytest.approx(1.0)
     assert series.prefill_share.mean() == pytest.approx(shares["prefill"])
     assert series.decode_share.mean() == pytest.approx(shares["decode"])
@@ -122,7 +122,7 @@ def test_bins_are_those_of_recorded_steps(case: Case) -> None:
     run = simulate(*case, record=recorder)
     jumped = simulate(*case, log=log)
     bins = 20
-    series = run_series(jumped, log, bins)
+    series = run_series(jumped, log, bin_edges(jumped, bins))
     edges = np.append(series.start_s, series.start_s[-1] + series.bin_s)
     running = np.zeros(bins)
     for step in recorder.steps:
@@ -137,7 +137,8 @@ def test_blocks_and_tokens_of_a_run_that_jumps_are_those_of_one_that_walks(gap_s
     case = (load(400, gap_s), METERED[1], REAL)
 
     def binned(walk: bool) -> RunSeries:
-        return run_series(*logged(case, walk=walk), 40)
+        run, log = logged(case, walk=walk)
+        return run_series(run, log, bin_edges(run, 40))
 
     jumped, walked = binned(False), binned(True)
     most = walked.kv_blocks.max()
@@ -154,4 +155,4 @@ def test_a_closed_loop_has_a_log_too(clients: int) -> None:
     found = token_gaps(log)
     assert found.count == float((run.requests.output_tokens - 1).sum())
     assert found.mean * found.count == pytest.approx(float((run.finish_s - run.first_token_s).sum()))
-    assert run_series(run, log).output_tokens_per_s.mean() == pytest.approx(run.output_tokens_per_s)
+    assert run_series(run, log, bin_edges(run)).output_tokens_per_s.mean() == pytest.approx(run.output_tokens_per_s)

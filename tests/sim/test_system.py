@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.property.test_sim_serving import Case, cases, sharing_cases
-from tests.sim.costs import Cliffs, Smooth
+from tests.sim.costs import Adapted, Cliffs, Smooth
 from tests.sim.plain import Plain
 
 from gnomon.sim.serving import simulate
+from gnomon.sim.serving.base import Queue
+from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.caches.tiered import TieredBlocks
+from gnomon.sim.serving.closed import simulate_closed
+from gnomon.sim.serving.policies.chunked import ChunkedPolicy
+from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.sim.serving.routers import ROUTERS, ReplicaLoad, RoutedRequest, router
 from gnomon.sim.serving.system import ReplicaModel, ServingStage, SystemRun, simulate_system
 from gnomon.spec.serving import ServingLimits
@@ -141,3 +149,130 @@ def test_no_replica_of_a_stage_waits_for_another_transfer(cost: Smooth | Cliffs)
     load = Requests(np.cumsum(rng.exponential(0.01, 200)), rng.integers(100, 800, 200), rng.integers(2, 40, 200))
     one, four = (disaggregated((load, cost, replace(LIMITS, max_context=2000)), True, 2, n) for n in (1, 4))
     assert np.median(four.finish_s - load.arrival_s) < np.median(one.finish_s - load.arrival_s)
+
+
+SERVED = ServingLimits(
+    kv_blocks=26, max_sequences=8, max_step_tokens=64, max_context=400, ingress_s=1e-3, cache=HashedBlocks
+)
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "counted": {"cache": CountedBlocks},
+    "priorities": {"policy": OrderedPolicy, "by_priority": True},
+    "adapters": {"policy": OrderedPolicy, "adapter_slots": 2, "host_adapters": 3, "adapter_copy_s": 0.01},
+    "drafts": {"policy": SteppedPolicy, "drafts": 3, "draft_shares": ((1.0, (0.8, 0.5, 0.2)),)},
+    "offloading": {"policy": SteppedPolicy, "cache": TieredBlocks, "host_blocks": 90, "host_block_s": 1e-3},
+}
+SCHEDULERS["adapters and priorities"] = SCHEDULERS["adapters"] | SCHEDULERS["priorities"]
+SCHEDULERS["drafts, adapters and priorities"] = SCHEDULERS["adapters and priorities"] | SCHEDULERS["drafts"]
+SCHEDULERS["drafts and offloading"] = SCHEDULERS["drafts"] | SCHEDULERS["offloading"]
+SCHEDULERS["offloading and adapters"] = SCHEDULERS["adapters"] | SCHEDULERS["offloading"]
+
+
+def mixed_load(seed: int, count: int = 80) -> Requests:
+    """Requests that share beginnings, with adapters and priorities, close together."""
+    rng = np.random.default_rng(seed)
+    node, end = rng.integers(-1, 4, count), np.array([20, 50, 64, 90])
+    own = rng.integers(1, 60, count)
+    return Requests(
+        np.cumsum(rng.exponential(0.005, count)),
+        np.where(node < 0, 0, end[node]) + own,
+        rng.integers(1, 40, count),
+        prefixes=Prefixes(node, np.full(4, -1), end),
+        adapter=rng.integers(-1, 4, count),
+        priority=rng.integers(0, 3, count),
+    )
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("clients", [1, 12, 40])
+def test_a_closed_loop_reads_adapters_and_priorities(name: str, clients: int) -> None:
+    """It is the run of the arrivals that came of it."""
+    limits = replace(SERVED, **SCHEDULERS[name])
+    loop = simulate_closed(mixed_load(clients), clients, Adapted(Smooth()), limits)
+    again = simulate(loop.requests, Adapted(Smooth()), limits)
+    np.testing.assert_allclose(again.finish_s, loop.finish_s, rtol=1e-12)
+    np.testing.assert_allclose(again.first_token_s, loop.first_token_s, rtol=1e-12)
+    assert again.cached_tokens.tolist() == loop.cached_tokens.tolist()
+
+
+@pytest.mark.parametrize("name", ["priorities", "adapters", "drafts, adapters and priorities"])
+def test_sessions_read_adapters_and_priorities(name: str) -> None:
+    load = mixed_load(5)
+    follows = np.where(np.arange(80) % 4 > 0, np.arange(80) - 1, -1)
+    load = replace(load, follows=follows, think_s=np.full(80, 0.05))
+    limits = replace(SERVED, **SCHEDULERS[name])
+    turns = simulate_closed(load, None, Adapted(Smooth()), limits)
+    again = simulate(turns.requests, Adapted(Smooth()), limits)
+    np.testing.assert_allclose(again.finish_s, turns.finish_s, rtol=1e-12)
+    without = simulate_closed(replace(load, adapter=None, priority=None), None, Adapted(Smooth()), limits)
+    assert not np.array_equal(without.finish_s, turns.finish_s)
+
+
+@pytest.mark.parametrize("routed", ROUTERS)
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_nothing_is_lost_or_made(name: str, routed: str) -> None:
+    """Every scheduler, cache and router: each request is served once and gets its tokens, each replica does what it
+    does alone with its share, and at every call of the scheduler its blocks are those of the requests in the batch."""
+    limits = replace(SERVED, **SCHEDULERS[name])
+    load = mixed_load(3)
+    watched = replace(limits, policy=counting(limits.policy or ChunkedPolicy))
+    model = ReplicaModel(cost=Adapted(Smooth()), limits=watched)
+    run = simulate_system(load, (ServingStage(replicas=(model,) * 2, router=router(routed, 1)),))
+    assert sorted(np.concatenate(run.served[0]).tolist()) == list(range(80))
+    assert (run.finish_s >= run.first_token_s).all()
+    assert (run.first_token_s > load.arrival_s).all()
+    for share, at in zip(run.stages[0], run.served[0], strict=True):
+        assert share.requests.input_tokens.tolist() == load.input_tokens[at].tolist()
+        alone = simulate(share.requests, Adapted(Smooth()), limits)
+        np.testing.assert_allclose(share.finish_s, alone.finish_s, rtol=1e-9)
+        assert share.cached_tokens.tolist() == alone.cached_tokens.tolist()
+        assert share.preemptions == alone.preemptions
+        if not limits.drafts and not share.preemptions:
+            made = share.totals.decodes + len(at)
+            assert made == share.requests.output_tokens.sum()
+            assert share.totals.prefill_tokens == (share.requests.input_tokens - share.cached_tokens).sum()
+    assert sum(one.preemptions for one in run.stages[0]) > 0 or routed not in ("round-robin", "random")
+
+
+def counting(policy: Any) -> Any:
+    """A scheduler that counts its requests and blocks at every call."""
+
+    class Counted(policy):  # type: ignore[misc]
+        __slots__ = ()
+
+        def decide(self, queue: Queue, now: float) -> Any:
+            decision = super().decide(queue, now)
+            self.check()
+            return decision
+
+        def release(self) -> None:
+            super().release()
+            if not self.count and not getattr(self, "_placeless", None):
+                assert self.cache.free == SERVED.kv_blocks
+
+        def check(self) -> None:
+            assert 0 <= self.cache.free <= SERVED.kv_blocks
+            assert 0 <= self.count <= SERVED.max_sequences
+            held = SERVED.kv_blocks - self.cache.free
+            assert held <= sum(-(-tokens // SERVED.block_tokens) for tokens in self.held_tokens())
+            cache = self.cache
+            if isinstance(cache, HashedBlocks) and cache._tracks:
+                at, unheld = cache._queue.after, 0
+                while at is not cache._queue:
+                    assert at.holders == 0
+                    unheld += at.high - at.low
+                    at = at.after
+                assert cache.free == cache._blank + unheld
+            if isinstance(cache, TieredBlocks):
+                assert len(cache._host) <= SCHEDULERS["offloading"]["host_blocks"]
+
+        def held_tokens(self) -> list[int]:
+            """Of all that have blocks, as if nobody shared."""
+            if isinstance(self, SteppedPolicy):
+                assert self._placeless <= self._of.keys()
+                return [one.held for one in self._of.values()]
+            prompts = [self.partial_tokens] if self.partial >= 0 else []
+            waits = [self._prompt[one] + self._output[one] for one in self._stack]
+            return prompts + waits
+
+    return Counted

@@ -7,7 +7,9 @@ from math import exp, lgamma, log, log1p
 from typing import Any
 
 from gnomon.accuracy.deployment_rows import OLD
+from gnomon.accuracy.disaggregated_rows import NO_CLIENTS, UNRECORDED
 from gnomon.accuracy.scores import Row, summary
+from gnomon.accuracy.sglang_rows import FORM
 
 SHARE = 0.9
 """Of the measurements that an interval should contain."""
@@ -16,6 +18,8 @@ LEAST_ROWS = 20
 LEVEL = 0.05
 """Of the binomial test that rejects a group."""
 POOLED = "all"
+NOT_COUNTED = (OLD, UNRECORDED, NO_CLIENTS, FORM)
+"""Deployments of vLLM's first years, which Gnomon has no version table of, and those whose conditions are not known."""
 
 
 def binomial_p(inside: int, rows: int, share: float = SHARE) -> float:
@@ -49,14 +53,14 @@ def _scored(rows: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def _banded(found: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Rows with an interval, each with the engine and version that were measured. Deployments of vLLM's first years,
-    which Gnomon has no version table of, are not counted: their interval is that of another program."""
+    """Rows with an interval, each with the engine and version that were measured; an interval is of one program and
+    its conditions."""
     for row in found["steps"]["rows"]:
         if row["inside"] is not None:
             yield f"{row['engine']}, ours", row
     for row in found["deployments"]["rows"]:
-        if row["inside"] is not None and row["group"] != OLD:
-            yield f"vllm {row['engine_version']}", row
+        if row["inside"] is not None and row["group"] not in NOT_COUNTED:
+            yield f"{str(row.get('predicted_as', 'vllm')).partition(' ')[0]} {row['engine_version']}", row
     for row in found["runs"]["rows"]:
         if row["inside"] is not None:
             yield row["engine"], row

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.accuracy import trtllm_rows, truth
+from gnomon.accuracy import disaggregated, disaggregated_rows, sglang_rows, trtllm_rows, truth
 from gnomon.accuracy.deployment_rows import (
     ASSUMED,
     NEEDED,
@@ -24,8 +24,10 @@ from gnomon.accuracy.deployment_rows import (
     consistent,
     kept_out,
 )
+from gnomon.accuracy.disaggregated_rows import DisaggregatedCase
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
 from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
+from gnomon.accuracy.sglang_rows import SglangRun
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
@@ -39,16 +41,32 @@ READERS = {trtllm_rows.FAMILY: trtllm_rows.case_of}
 EACH = {RECENT: 1000, trtllm_rows.GROUP: 1000, ASSUMED: 2, OLD: 1}
 """Rows of each deployment (source, model, chips, degrees, format) that are compared at most, chosen by their names: of
 the engine that is priced, all."""
+ORDER = (RECENT, trtllm_rows.GROUP, *sglang_rows.GROUPS, *disaggregated_rows.GROUPS, ASSUMED, OLD)
+"""Groups as they are shown."""
+QUICK_APART = 10
+"""In a hurry one disaggregated row in so many is compared."""
 FULL = 0.99
 """With so much of the cache in use requests wait for it, and first tokens with them."""
 BY = ("group", "source", "chip", "what")
 
 
-def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
-    """Rows compared, their summaries, and what was left out and why."""
-    left, cases = LeftOut(), []
+Case = DeploymentCase | DisaggregatedCase | SglangRun
+
+
+def deployments(
+    folder: Path,
+    measurements: Path | None = None,
+    *,
+    quick: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Row:
+    """Rows compared, their summaries, and what was left out and why. `measurements` has those read from the web."""
+    left, cases, apart = LeftOut(), list[DeploymentCase](), list[Case]()
     for row in truth.rows(folder / truth.SERVING, NEEDED):
         try:
+            if row["mode"] == disaggregated_rows.MODE:
+                apart.append(disaggregated_rows.case_of(row))
+                continue
             case = READERS.get(row["engine_family"], case_of)(row)
             if row["engine_family"] in READERS and not case.kept_out:
                 raise Unfit("in the half that host figures are fitted to")
@@ -60,8 +78,14 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
         if case not in sound:
             left.add(case.row["source"], "its TPOT and that of other numbers of clients contradict each other")
     chosen = sampled(sound, dict.fromkeys(EACH, 1) if quick else EACH)
-    rows = compare_all(chosen, compare, lambda case: case.row["source"], left, progress)
-    found = {"usable": len(sound), "sampled": len(chosen), **tabulated(rows, tuple(EACH), BY)}
+    served = sglang_rows.runs(measurements) if measurements else []
+    for run in served:
+        if run.reject_reason:
+            left.add(run.row["source"], run.reject_reason)
+    apart += [run for run in served if not run.reject_reason]
+    every: list[Case] = [*chosen, *(apart[::QUICK_APART] if quick else apart)]
+    rows = compare_all(every, compare_any, lambda case: case.row["source"], left, progress)
+    found = {"usable": len(sound) + len(apart), "sampled": len(every), **tabulated(rows, ORDER, BY)}
     return found | {"kept_out": kept_out(rows), "left_out": left.listed()}
 
 
@@ -76,6 +100,13 @@ def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[De
         found = sorted(found, key=lambda case: zlib.crc32(case.row["row_id"].encode()))
         kept |= {case.row["row_id"] for case in found[: each[found[0].group]]}
     return [case for cases in groups.values() for case in cases if case.row["row_id"] in kept]
+
+
+def compare_any(case: Case) -> list[Row]:
+    """A case of any kind."""
+    if isinstance(case, SglangRun):
+        return sglang_rows.compare(case)
+    return disaggregated.compare(case) if isinstance(case, DisaggregatedCase) else compare(case)
 
 
 def compare(case: DeploymentCase) -> list[Row]:

@@ -110,7 +110,7 @@ def computed(
     training = training_steps(measurements)
     tell(0, None, "steps")
     measured = steps(measurements)
-    loads = deployments(folder, quick=quick, progress=ticks("deployments"))
+    loads = deployments(folder, measurements, quick=quick, progress=ticks("deployments"))
     trained = runs(folder, quick=quick, progress=ticks("training runs"))
     tables = tables[::QUICK_TABLES] if quick else tables
     fitted = operators(tables, left, jobs=jobs, progress=ticks("operators"))

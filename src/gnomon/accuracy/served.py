@@ -111,7 +111,7 @@ def _load(load: Mapping[str, Any], power: Mapping[str, Floats]) -> ServedLoad:
     tpot = each["finish_us"][order][later] / (made[later] - 1) / 1e6
     ttft = np.sum([each[name] for name in STAGES], axis=0) / 1e6
     inside = (power["monotonic_s"] > load["begin_s"]) & (power["monotonic_s"] < load["begin_s"] + load["wall_s"])
-    figures = _quantiles("TTFT", ttft) | _quantiles("TPOT", tpot) | {"wall": float(load["wall_s"])}
+    figures = quantiles("TTFT", ttft) | quantiles("TPOT", tpot) | {"wall": float(load["wall_s"])}
     if inside.sum() > LEAST_SAMPLES:
         mhz = power["sm_mhz"]
         figures["power"] = float(np.ptp(power["energy_j"][inside]) / np.ptp(power["monotonic_s"][inside]))
@@ -129,11 +129,12 @@ def _load(load: Mapping[str, Any], power: Mapping[str, Floats]) -> ServedLoad:
 
 def _of_run(run: ServingRun, watts: float) -> dict[str, float]:
     tpot = run.tpot_s[~np.isnan(run.tpot_s)]
-    times = _quantiles("TTFT", run.ttft_s) | _quantiles("TPOT", tpot)
+    times = quantiles("TTFT", run.ttft_s) | quantiles("TPOT", tpot)
     return times | {"wall": run.makespan_s, "power": watts, "clock slowdown": run.clock_slowdown}
 
 
-def _quantiles(name: str, seconds: Floats) -> dict[str, float]:
+def quantiles(name: str, seconds: Floats) -> dict[str, float]:
+    """p50 and p90 by name; nothing of no times."""
     if not seconds.size:
         return {}
     return {f"{name} {key}": float(np.quantile(seconds, share)) for key, share in QUANTILES.items()}

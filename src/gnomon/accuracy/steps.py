@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from gnomon.accuracy.option_loads import option_loads
 from gnomon.accuracy.scores import LeftOut, Row, compared, summaries
 from gnomon.accuracy.served import served
 from gnomon.execution.measured_serving import compare
@@ -50,6 +51,7 @@ def steps(measurements: Path) -> Row:
         except KeyError as missing:
             left.add(where, f"has no {missing}")
     rows += served(measurements)
+    rows += option_loads(measurements)
     return {
         "rows": rows,
         "totals": summaries(rows),

@@ -12,8 +12,8 @@ from gnomon.errors import InputError
 from gnomon.export.plans import named_plan
 from gnomon.load.answers import answer_from_dict
 from gnomon.load.plan import plan_pool
-from gnomon.load.serving import absolute, task_of
-from gnomon.planning.serving.one_plan import plan_under
+from gnomon.load.serving import absolute, pools_task, task_of
+from gnomon.planning.serving.one_plan import plan_under, pools_under
 from gnomon.planning.side_by_side import answers_beside, check_kinds, check_work, plans_beside, shared_work
 from gnomon.spec import Plan, Pool, ServingLoad
 from gnomon.spec.questions.plans import CompareQuestion
@@ -76,6 +76,8 @@ def _kept(side: ComparedSide) -> Mapping[str, Any]:
 
 def _figures(side: ComparedSide, plan: Plan) -> Mapping[str, Any]:
     with named_plan(side.name if isinstance(side.given, Plan) else str(side.given)):
+        if plan.pools:
+            return pools_under(pools_task(plan), plan.goals)
         if isinstance(plan.load, ServingLoad):
             return plan_under(plan, task_of(plan)).to_dict()
         return report(plan, plan_pool(plan)).to_dict()

@@ -10,6 +10,7 @@ from typing import Any
 
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.calibrate.readers.engine_steps import check_steps
+from gnomon.cost.table import TableStepCost
 from gnomon.engines import Deployment
 from gnomon.engines.own import check_figures
 from gnomon.engines.vllm.engine import Vllm
@@ -77,4 +78,6 @@ def priced_model(model: Model, chip: Chip, context: int) -> Any:
         settings=settings,
         profile=profile_for(chip),
     )
-    return bare(vllm.step_cost(deployment)), vllm.limits(deployment), model.layers
+    cost = vllm.step_cost(deployment)
+    assert isinstance(cost, TableStepCost)
+    return bare(cost), vllm.limits(deployment), model.layers

@@ -66,7 +66,7 @@ class Profile:
         """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
         any framework there is."""
         if KERNEL in dtype:
-            known = self.families.get(f"{kind}.{dtype}")
+            known = self.families.get(f"{kind}.{dtype}.{framework}") or self.families.get(f"{kind}.{dtype}")
             return known or self.family(kind, without_kernel(dtype), framework)
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()

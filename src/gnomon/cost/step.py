@@ -49,6 +49,23 @@ class Curve:
     """At full clock, beyond the chip's constant draw."""
 
 
+ADAPTERS, SEQUENCES = 1 << 10, 1 << 20
+"""More than one step has."""
+
+
+def variant_of(adapters: int, undrafted: int = 0, images: int = 0) -> int:
+    """What the cost of a step depends on beside its tokens, as one number: its LoRA adapters, the sequences in it that
+    have no drafts where others do, and the images that it encodes."""
+    return adapters + (undrafted + images * SEQUENCES) * ADAPTERS
+
+
+def parts_of(variant: int) -> tuple[int, int, int]:
+    """Adapters, sequences without drafts, and images."""
+    rest, adapters = divmod(variant, ADAPTERS)
+    images, undrafted = divmod(rest, SEQUENCES)
+    return adapters, undrafted, images
+
+
 class StepCost(Protocol):
     """Seconds and joules of a step on one chip, padding included."""
 
@@ -73,8 +90,7 @@ class StepCost(Protocol):
         They run while the device works on the step before; only then do the outputs of that one leave the engine."""
 
     def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
-        """`decode_curve` of steps with so many adapters in them, or so many sequences without drafts; asked for where
-        there are some, as are the next."""
+        """`decode_curve` of steps of a variant (`variant_of`); asked for where it is not 0, as are the next."""
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
         """`mixed_work` of such a step; without a governor only its seconds count."""

@@ -8,7 +8,7 @@ their mean context. Each becomes a table or a curve once; a step is then a few l
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
 from gnomon.cost.op_times import OpTimes
 from gnomon.cost.prompts import PromptCost, Times, Work, summed
-from gnomon.cost.step import Curve, StepModel
+from gnomon.cost.step import Curve, StepModel, parts_of
 from gnomon.spec.workload import Floats
 
 ALIGNED = 16
@@ -64,10 +64,13 @@ class TableStepCost:
     _launch_sequence: float = field(init=False)
     _launch_prompt: float = field(init=False)
     _largest: int = field(init=False)
+    _of_prompts: Mapping[str, float] = field(init=False)
+    """`factors` in steps with prompts."""
     _clock_factor: float = field(init=False, default=1.0)
     _joule_factor: float = field(init=False, default=1.0)
-    _drawn: int | None = field(init=False, default=None)
     """What this draw multiplies by: the seconds that a lower clock adds, and joules."""
+    _drawn: int | None = field(init=False, default=None)
+    """Which draw this is, for what images add."""
     _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
@@ -98,7 +101,7 @@ class TableStepCost:
 
     def _draw(self, host: HostModel, factors: Mapping[str, float], of_prompts: Mapping[str, float]) -> None:
         self._launch_by(host)
-        self.factors = factors
+        self.factors, self._of_prompts = factors, of_prompts
         dense, logits, decodes = (summed(part, factors) for part in self._parts)
         self._dense = self._prompt_dense = self._padded_columns(dense)
         if of_prompts != factors:
@@ -141,26 +144,67 @@ class TableStepCost:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
         return self._dense[0][tokens]
 
-    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
-        return self._curve(sequences, slowdown, NOTHING, 0)
+    def padded(self, tokens: int) -> int:
+        """The size that a step of so many tokens runs at."""
+        return int(self._padded[tokens])
+
+    def dense_work(self, tokens: int, prompts: bool) -> Work:
+        """What depends on the step's tokens alone, padding included, before a draw's factors of clock and joules; of a
+        step with prompts or without."""
+        seconds, clocked, joules = self._prompt_dense if prompts else self._dense
+        return seconds[tokens], clocked[tokens], joules[tokens]
+
+    def scaled(self, work: Work) -> Work:
+        """With a draw's factors of clock and joules."""
+        return work[0], work[1] * self._clock_factor, work[2] * self._joule_factor
+
+    def by_tokens(self, names: Container[str], prompts: bool) -> tuple[Columns, Columns]:
+        """`dense_work` by the number of tokens without padding: of the operators that are named, and of the others."""
+        factors = self._of_prompts if prompts else self.factors
+        every, sizes = np.arange(self._padded.size), self._sizes
+        named = [one for one in self._parts[0] if not one.name or one.name in names]
+        others = [one for one in self._parts[0] if one.name not in names]
+        first, second = (
+            _columns(np.interp(every, sizes, row) for row in summed(part, factors)) for part in (named, others)
+        )
+        return first, second
+
+    def decode_work(self, decodes: int, decode_context: int) -> Work:
+        """A step of decodes alone, without what the host needs at least."""
+        knots, times, clocks, powers = self._lists.get(decodes) or self._pieces(decodes)
+        mean = decode_context / decodes
+        after = min(bisect_right(knots, mean), len(knots) - 1)
+        share = (mean - knots[after - 1]) / (knots[after] - knots[after - 1])
+        found = [
+            each[after - 1] + (each[after] - each[after - 1]) * share + dense[decodes] + logits[decodes]
+            for each, dense, logits in zip((times, clocks, powers), self._dense, self._logits, strict=True)
+        ]
+        return self.scaled((found[0] + self._gaps[decodes], found[1], found[2]))
+
+    def decode_curve(self, sequences: int, slowdown: float = 1.0, more: Work = NOTHING) -> Curve:
+        """`more` is added to every step."""
+        return self._curve(sequences, slowdown, more, 0)
 
     def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
-        missing = variant if self._counts_drafts else 0
-        return self._curve(sequences, slowdown, self._varied(sequences, variant), missing)
-
-    @property
-    def _counts_drafts(self) -> bool:
-        """Whether a variant is the number of sequences without drafts."""
-        return self.model.adapters is None and self.model.tower is None
+        _, missing, _ = parts_of(variant)
+        run = sequences * self.each - missing * (self.each - 1)
+        return self._curve(sequences, slowdown, self._varied(run, variant), missing)
 
     def _varied(self, tokens: int, variant: int) -> Work:
-        """What adapters or images add, or that so many sequences have no drafts."""
-        if self.model.tower is not None:
-            return self.model.tower.work(variant, self._drawn)
-        if self.model.adapters is not None:
-            return self.model.adapters.work(int(self._padded[tokens]), variant)
-        assert self.model.drafting is not None
-        return self.model.drafting.ragged_s, 0.0, 0.0
+        """What adapters and images add, and that some sequences have no drafts."""
+        adapters, missing, images = parts_of(variant)
+        seconds, clocked, joules = NOTHING
+        if adapters:
+            assert self.model.adapters is not None
+            seconds, clocked, joules = self.model.adapters.work(int(self._padded[tokens]), adapters)
+        if missing:
+            assert self.model.drafting is not None
+            seconds += self.model.drafting.ragged_s
+        if images:
+            assert self.model.tower is not None
+            tower = self.model.tower.work(images, self._drawn)
+            seconds, clocked, joules = seconds + tower[0], clocked + tower[1], joules + tower[2]
+        return seconds, clocked, joules
 
     def _drafted(self, sequences: int) -> Work:
         """Until the next drafts of so many sequences are written; a model that writes them is a share of this one."""
@@ -249,14 +293,17 @@ class TableStepCost:
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
-        missing = variant if self._counts_drafts else 0
+        _, missing, _ = parts_of(variant)
         seconds, clocked, joules = self.mixed_work(decodes, decode_context, chunks, missing)
-        more = self._varied(decodes + sum(new for new, _ in chunks), variant)
+        run = decodes * self.each - missing * (self.each - 1)
+        more = self._varied(run + sum(new for new, _ in chunks), variant)
         return seconds + more[0], clocked + more[1] * self._clock_factor, joules + more[2] * self._joule_factor
 
     def varied_launch(self, tokens: int, variant: int) -> float:
-        if self.model.adapters is None or tokens <= self._largest:
+        adapters, *_ = parts_of(variant)
+        if not adapters or tokens <= self._largest:
             return 0.0
+        assert self.model.adapters is not None
         return self.model.adapters.launch()
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:

@@ -281,6 +281,9 @@ class Engine(Protocol):
     def check(self, deployment: Deployment) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
 
+    def check_simulated(self, deployment: Deployment) -> None:
+        """Raise InputError for replicas whose loads are not simulated."""
+
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         """Degrees and given settings as the engine takes them, where a degree is one of its settings."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gnomon.spec import Model, Plan, Strategy
 from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.plan import BOTH, ROUTERS
 
 if TYPE_CHECKING:  # what runs an engine for real needs NumPy
     from gnomon.engines.replay import Runner
@@ -21,6 +22,19 @@ class Variable(str):
     """A word that the shell fills in; every other word is quoted."""
 
     __slots__ = ()
+
+
+OWN_ADDRESS = Variable("$host")
+"""Stands for the address by which other nodes reach a server."""
+
+
+POOL_VARIABLE = "GNOMON_POOL"
+"""In the environment of exported servers: the place of their pool in the plan, from 0."""
+
+
+def shell_words(words: Sequence[str]) -> str:
+    """Words as a shell reads them: variables in double quotes, all others as they are."""
+    return " ".join(f'"{word}"' if isinstance(word, Variable) else shlex.quote(word) for word in words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +54,7 @@ class Server:
     @property
     def command(self) -> str:
         """The words as a shell reads them; what only the node knows stays a variable."""
-        return " ".join(f'"{word}"' if isinstance(word, Variable) else shlex.quote(word) for word in self.words)
+        return shell_words(self.words)
 
     @property
     def shell(self) -> str:
@@ -108,6 +122,90 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolReplica:
+    """One replica of a pool, on one node that it may share with others."""
+
+    plan: Plan
+    """Of the pool alone."""
+    role: str
+    """One of `gnomon.spec.plan.ROLES`."""
+    name: str
+    """Of the pool, as its files are called."""
+    router: str = ROUTERS[0]
+    """How requests reach it; one of `gnomon.spec.plan.ROUTERS`."""
+    slot: int = 0
+    """Servers before it on its node."""
+    devices: tuple[int, ...] = ()
+    reached: bool = False
+    """Whether it is reached from other nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolServer:
+    """The process of one replica of a pool."""
+
+    words: tuple[str, ...]
+    program: int
+    """Words that name the program."""
+    port: int
+    handover_port: int = 0
+    """Where a prefill server is asked for KV caches, if a router has to know it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """A value may be `OWN_ADDRESS`."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What it reads from its working folder, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a router finds one server."""
+
+    role: str
+    host: str
+    """A `Variable` where the shell fills it in."""
+    port: int
+    handover_port: int = 0
+    weight: float = 1.0
+
+    @property
+    def place(self) -> str:
+        text = f"{self.host}:{self.port}"
+        return Variable(text) if isinstance(self.host, Variable) else text
+
+    @property
+    def url(self) -> str:
+        text = f"http://{self.place}"
+        return Variable(text) if isinstance(self.place, Variable) else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterServer:
+    """What takes the requests of a plan and hands them on."""
+
+    words: tuple[str, ...]
+    port: int
+    image: str
+    health: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What it reads from its working folder; `$` in them is the shell's."""
+    left_out: tuple[str, ...] = ()
+    """What of the plan's routing it does not do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphWorker:
+    """One replica as a worker of NVIDIA Dynamo, in its runtime image."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    runtime: str
+    """The name of Dynamo's image for the engine."""
+    version: str
+    """Of the engine in that image."""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCommand:
     """A command that starts an engine, as a user, a script or a manifest has it. What a shell would fill in, and
     nobody has, is a `Variable`."""
@@ -117,6 +215,12 @@ class EngineCommand:
     image: str = ""
     """The container image it runs in, where one is named."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+    """Which of the engine's programs it is, where it has several."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of a configuration file whose fields are no flags, the fields."""
+    known: int = 0
+    """Of a configuration file, how many fields are the engine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +241,18 @@ class ImportedCommand:
     devices: int
     """Chips that the process may see; 0 where nothing says so."""
     ignored: tuple[IgnoredOption, ...]
+    replicas: int = 1
+    """Replicas that this one command starts."""
+    any_rank: bool = False
+    """Whether only the shell says which process of its replica it is, so that it may be the first."""
+    role: str = BOTH
+    """Whether it computes prompts, answers or both; one of `gnomon.spec.plan.ROLES`."""
 
     @property
     def same(self) -> tuple[Any, ...]:
-        """What all replicas of a plan share."""
-        return self.model, self.strategy, self.dtype, self.kv_dtype, dict(self.settings), self.version, self.nodes
+        """What all replicas of a pool share."""
+        parts = self.model, self.strategy, self.dtype, self.kv_dtype, dict(self.settings), self.version, self.nodes
+        return *parts, self.role
 
 
 class CommandNames(Protocol):
@@ -194,6 +305,9 @@ class Operations(Protocol):
     def command(self, plan: Plan) -> list[str]:
         """The words of the command that starts one replica, without its port."""
 
+    def file_options(self, plan: Plan) -> list[str]:
+        """What the command reads from a file instead, each as `name: value`."""
+
     def servers(self, plan: Plan) -> Servers:
         """Every process of the plan."""
 
@@ -208,6 +322,26 @@ class Operations(Protocol):
 
     def not_expressed(self, plan: Plan) -> list[str]:
         """What of the plan the engine's options cannot express."""
+
+    def pool_server(self, replica: PoolReplica) -> PoolServer:
+        """The server of one replica of a pool: its command with its role, its port and what it sends KV caches by."""
+
+    def pools_not_expressed(self, plan: Plan) -> list[str]:
+        """What of pools, and of what they send each other, the engine cannot express."""
+
+    def router(self, plan: Plan, addresses: Sequence[Address], reached: bool) -> RouterServer | None:
+        """The engine's own router in front of all servers, which takes requests from other machines where it is
+        `reached`; nothing where it has none for the plan."""
+
+    def router_policies(self, plan: Plan) -> Mapping[str, str]:
+        """What the engine's own router calls the plan's routers that it has."""
+
+    def routed_by(self, words: Sequence[str]) -> str:
+        """The plan's router that a command which starts the engine's router stands for; empty where it starts
+        something else."""
+
+    def graph_worker(self, replica: PoolReplica) -> GraphWorker:
+        """The same replica as a worker of NVIDIA Dynamo."""
 
     def own_checkpoint(self, model: Model, dtype: str) -> str:
         """The checkpoint to create before the engine can load the model in a format; empty where none is needed."""

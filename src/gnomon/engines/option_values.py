@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gnomon.errors import InputError
+from gnomon.spec import NotModelled
 
 TRUE, FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -21,6 +23,28 @@ class NamedOption(Protocol):
 
     @property
     def what(self) -> str: ...
+
+
+class UnusedOption(Protocol):
+    """What says of a setting whether figures depend on it."""
+
+    @property
+    def unmodelled(self) -> str:
+        """Why none does, where none does."""
+
+    @property
+    def idle(self) -> str:
+        """Why those of one answer may not."""
+
+
+def not_modelled(
+    given: Mapping[str, Any], idle: Sequence[str], options: Mapping[str, UnusedOption]
+) -> tuple[NotModelled, ...]:
+    """Settings among those given, by their full names, that no figure depends on; of those that are `idle`, none of
+    one answer."""
+    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    why = {name: options[name].unmodelled or (options[name].idle if name in idle else "") for name in shown}
+    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
 
 
 def boolean(option: NamedOption, value: Any) -> bool:

@@ -24,6 +24,7 @@ from gnomon.load.traces import located_lengths
 from gnomon.load.training import job_of, planned_step
 from gnomon.spec import EngineChoice, Model, Plan, ServingLoad
 from gnomon.spec.answers import Fit
+from gnomon.spec.plan import PREFILL
 from gnomon.units import format_bytes
 
 Fits = Callable[..., Fit]
@@ -59,15 +60,29 @@ _COMMAND = re.compile(r"(`[^`]*`)")
 
 def startable(plan: Plan, to: str, fits: Fits) -> Plan:
     """The plan as it would run under a target. Raises InputError, or DoesNotFitError, where it would not."""
-    for field in ("dtype", "kv_dtype") if plan.kv_dtype else ("dtype",):
-        check_format(getattr(plan, field), field)
+    for each in plan.each_pool:
+        for field in ("dtype", "kv_dtype") if each.kv_dtype else ("dtype",):
+            check_format(getattr(each, field), field)
     if plan.trains:
         return _training(plan, to)
     with as_fields(plan.engine):
         require_load(plan, to)
-        ready = _serving(plan, fits)
-        target(to).check(ready)
-        return ready
+    for place, pool in enumerate(plan.each_pool):
+        with as_fields(pool.engine), _placed(f"pools[{place}]" if plan.pools else ""):
+            _serving(plan.of_pool(pool) if plan.pools else plan, fits, pool.role)
+    with as_fields(plan.engine):
+        target(to).check(plan)
+    return plan
+
+
+@contextmanager
+def _placed(pool: str) -> Iterator[None]:
+    """Errors in here are about one pool."""
+    try:
+        yield
+    except GnomonError as error:
+        error.where = f"{pool}.{error.where}".rstrip(".") if pool and error.where != "load" else error.where
+        raise
 
 
 def checked(plan: Plan, to: str, force: bool, fits: Fits) -> tuple[Plan, tuple[str, ...]]:
@@ -80,6 +95,15 @@ def checked(plan: Plan, to: str, force: bool, fits: Fits) -> tuple[Plan, tuple[s
         return plan, (str(error),)
 
 
+def refuse_pools(plan: Plan, verb: str) -> None:
+    """Raise InputError where a plan has several pools, which are exported and not started from here."""
+    if plan.pools:
+        to = plan.engine.name
+        hint = f"`gnomon export PLAN --to {to}` writes launch.sh, which starts all pools and their router."
+        message = f"the plan has {len(plan.pools)} pools, and only plans of one pool are {verb} from here"
+        raise InputError(message, where="pools", hint=hint)
+
+
 def located(plan: Plan) -> Plan:
     """The plan with files named by their whole paths, so that it means the same from any folder."""
     with named_by("model"):
@@ -87,8 +111,11 @@ def located(plan: Plan) -> Plan:
     if model.source and not model.hub_id:
         file = Path(model.source).resolve()
         plan = replace(plan, model=str(file.parent if file.name == "config.json" else file))
-    chip = find_chip(plan.chip, "chip")
-    plan = replace(plan, chip=str(Path(chip.file).resolve()) if chip.file else plan.chip)
+    plan = replace(
+        plan,
+        chip=_located_chip(plan.chip),
+        pools=tuple(replace(pool, chip=_located_chip(pool.chip)) for pool in plan.pools),
+    )
     if plan.checkpoint and Path(plan.checkpoint).exists():
         plan = replace(plan, checkpoint=str(Path(plan.checkpoint).resolve()))
     if isinstance(plan.load, ServingLoad) and plan.load.trace and Path(plan.load.trace).is_file():
@@ -98,7 +125,12 @@ def located(plan: Plan) -> Plan:
     return plan
 
 
-def _serving(plan: Plan, fits: Fits) -> Plan:
+def _located_chip(name: str) -> str:
+    chip = find_chip(name, "chip")
+    return str(Path(chip.file).resolve()) if chip.file else name
+
+
+def _serving(plan: Plan, fits: Fits, role: str) -> None:
     started = operated(plan)
     model = load_model(plan.model)
     pool, strategy = plan_pool(plan, plan.ranks), plan.strategy
@@ -116,8 +148,7 @@ def _serving(plan: Plan, fits: Fits) -> Plan:
     )  # fmt: skip
     if not found.fits:
         raise _too_large(found, plan)
-    _check_load(plan, int(found.inputs["context"]), model.max_context)
-    return plan
+    _check_load(plan, int(found.inputs["context"]), model.max_context, role)
 
 
 def _checkpoint(plan: Plan, model: Model) -> str:
@@ -150,13 +181,14 @@ def _too_large(found: Fit, plan: Plan) -> DoesNotFitError:
     return DoesNotFitError(f"it does not fit: {why}", hint=hint)
 
 
-def _check_load(plan: Plan, longest: int, context: int) -> None:
-    """Every request of the load has room in the longest sequence; the model has a `context` of its own."""
+def _check_load(plan: Plan, longest: int, context: int, role: str) -> None:
+    """Every request of the load has room in the longest sequence; the model has a `context` of its own. A prefill
+    server computes one token of an answer."""
     load = plan.load
     if not isinstance(load, ServingLoad):
         return
     stream = draw(replace(load, requests=1) if load.alike else load, repeat=False)
-    most = int((stream.input_tokens + stream.output_tokens).max())
+    most = int((stream.input_tokens + (1 if role == PREFILL else stream.output_tokens)).max())
     if most > longest:
         raise InputError(
             f"a request of {most:,} tokens is longer than {_context_setting(plan.engine)} {longest:,}",

@@ -16,7 +16,7 @@ from gnomon.catalog import model_title
 from gnomon.engines import planned_training_engine
 from gnomon.engines.operations import Operations, Server, Servers
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.execution.startable import Fits, checked, located
+from gnomon.execution.startable import Fits, checked, located, refuse_pools
 from gnomon.export import serving_targets, target
 from gnomon.export.base import in_other_words, operated, require_techniques
 from gnomon.export.plans import named_plan, usual
@@ -68,6 +68,7 @@ def launched(question: LaunchQuestion, fits: Fits, tell: Callable[[str], None]) 
             planned_training_engine(found.engine)
             hint = "Write its script with `gnomon export` and start that."
             raise InputError("a plan for training is not started from here", where="load", hint=hint)
+        refuse_pools(found, "started")
         chosen, warnings = checked(located(found), usual(found), force, fits)
         engine = operated(chosen)
         require_techniques(chosen)

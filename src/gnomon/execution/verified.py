@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gnomon.errors import InputError, UnwrittenError
 from gnomon.execution import measured_serving, measured_training
+from gnomon.execution.startable import refuse_pools
 from gnomon.load.measured import read_measured
 from gnomon.paths import unwritten
 from gnomon.spec import Plan, TrainingLoad
@@ -27,6 +28,7 @@ def verified(question: VerifyQuestion, tell: Callable[[str], None]) -> Verified:
             hint = "Leave --rate and --probe out."
             raise InputError("a training plan has no requests to replay", where="--rate", hint=hint)
         return measured_training.verify_training(chosen, out, tell)
+    refuse_pools(chosen, "verified")
     measured = measured_serving.measure(chosen, rates=question.rate, probe=question.probe, progress=tell)
     text = json.dumps(measured.to_dict(), separators=(",", ":")) + "\n"
     problem = unwritten(out, text) if out is not None else None

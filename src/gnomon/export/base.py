@@ -19,7 +19,7 @@ from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import DeploymentDraft, applied, beyond_config, served
 
-KUBERNETES = "kubernetes"
+KUBERNETES, DYNAMO = "kubernetes", "dynamo"
 TRAINING = ("megatron", "torchrun")
 WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
 """How lines of a file's header begin: what keeps it from running, and what it does not say."""
@@ -38,7 +38,7 @@ class Rendered:
 
 def serving_targets() -> tuple[str, ...]:
     """What serving plans are exported to: the script of an engine that can be started, by its name, or a manifest."""
-    return (*operated_engines(), KUBERNETES)
+    return (*operated_engines(), KUBERNETES, DYNAMO)
 
 
 class Target(Protocol):
@@ -125,15 +125,16 @@ def require_techniques(plan: Plan) -> None:
     if plan.trains:
         applied(names)
         return
-    draft = DeploymentDraft(
-        model=load_model(plan.model),
-        pool=plan_pool(plan),
-        strategy=plan.strategy,
-        dtype=plan.dtype or None,
-        kv_dtype=plan.kv_dtype or None,
-        settings=plan.engine.settings,
-    )
-    served(names).rewrite(draft)
+    for each in map(plan.of_pool, plan.each_pool):
+        draft = DeploymentDraft(
+            model=load_model(each.model),
+            pool=plan_pool(each),
+            strategy=each.strategy,
+            dtype=each.dtype or None,
+            kv_dtype=each.kv_dtype or None,
+            settings=each.engine.settings,
+        )
+        served(names).rewrite(draft)
 
 
 def require_load(plan: Plan, target: str) -> None:

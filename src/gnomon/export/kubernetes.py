@@ -10,6 +10,7 @@ from gnomon.engines.operations import Container, Operations
 from gnomon.engines.shell import comment
 from gnomon.errors import InputError
 from gnomon.export.base import KUBERNETES, Rendered, header, in_other_words, operated, require_load
+from gnomon.export.pools import check_pools, has_router
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
@@ -23,10 +24,14 @@ def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
     import yaml
 
     require_load(plan, NAME)
+    if has_router(plan):
+        from gnomon.export import kubernetes_pools
+
+        return kubernetes_pools.render(plan, warnings)
     engine = operated(plan)
     container = engine.container(plan)
     _require_one_node(plan, engine)
-    name = _object_name(plan.model, engine.NAME)
+    name = object_name(plan.model, engine.NAME)
     documents = [_deployment(plan, name, container, engine.NAME), _service(name, container.port)]
     text: str = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=120)
     left_out = _not_expressed(plan, engine, container.weights)
@@ -45,7 +50,7 @@ def words(plan: Plan) -> list[str]:
 
 
 def check(plan: Plan) -> None:
-    operated(plan).check(plan)
+    check_pools(plan)
 
 
 def _require_one_node(plan: Plan, engine: Operations) -> None:
@@ -65,11 +70,17 @@ def _not_expressed(plan: Plan, engine: Operations, weights: str) -> list[str]:
     kept = [line for line in engine.not_expressed(in_other_words(plan)) if not line.startswith("the router:")]
     if plan.replicas > 1:
         kept.append(_routing(plan))
+    return kept + mounted_or_selected(plan, weights)
+
+
+def mounted_or_selected(plan: Plan, weights: str) -> list[str]:
+    """What only the cluster's owner can add to a pod: a selector of nodes, and a folder of weights."""
+    lines = []
     if not _product(plan.chip):
-        kept.append(f"the chip {plan.chip}: add a node selector of your cluster for it")
+        lines.append(f"the chip {plan.chip}: add a node selector of your cluster for it")
     if weights.startswith(("/", ".", "~")):
-        kept.append(f"the model's folder {weights}: mount it into the pod")
-    return kept
+        lines.append(f"the model's folder {weights}: mount it into the pod")
+    return lines
 
 
 def _routing(plan: Plan) -> str:
@@ -80,12 +91,7 @@ def _routing(plan: Plan) -> str:
 
 
 def _deployment(plan: Plan, name: str, container: Container, engine: str) -> dict[str, Any]:
-    product = _product(plan.chip)
-    pod: dict[str, Any] = {"nodeSelector": {"nvidia.com/gpu.product": product}} if product else {}
-    pod |= {
-        "containers": [_container(container, engine, plan.ranks)],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-    }
+    pod = pod_of(plan.chip, container_of(container, engine, plan.ranks))
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -98,13 +104,20 @@ def _deployment(plan: Plan, name: str, container: Container, engine: str) -> dic
     }
 
 
-def _container(container: Container, engine: str, chips: int) -> dict[str, Any]:
+def pod_of(chip: str, container: dict[str, Any]) -> dict[str, Any]:
+    """A pod on nodes of a chip, with shared memory for its processes."""
+    product = _product(chip)
+    pod: dict[str, Any] = {"nodeSelector": {"nvidia.com/gpu.product": product}} if product else {}
+    return pod | {"containers": [container], "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
+
+
+def container_of(container: Container, engine: str, chips: int) -> dict[str, Any]:
     token = {"secretKeyRef": {"name": "huggingface", "key": "token", "optional": True}}
     return {
         "name": engine,
         "image": container.image,
         "command": list(container.command),
-        "args": [_literal(word) for word in container.args],
+        "args": [literal(word) for word in container.args],
         "env": [{"name": "HF_TOKEN", "valueFrom": token}],
         "ports": [{"containerPort": container.port}],
         "resources": {"limits": {container.resource: chips}},
@@ -129,13 +142,13 @@ def _service(name: str, port: int) -> dict[str, Any]:
     }
 
 
-def _literal(word: str) -> str:
+def literal(word: str) -> str:
     """Kubernetes replaces $(NAME) in arguments; a doubled dollar stays one."""
     return word.replace("$(", "$$(")
 
 
-def _object_name(model: str, engine: str) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+def object_name(model: str, engine: str, longest: int = _LONGEST_NAME) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:longest].strip("-")
     return f"{engine}-{name}" if name else engine
 
 

@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gnomon.export import pool_script
 from gnomon.export.base import Rendered, header, in_other_words, operated, require_load
+from gnomon.export.pools import check_pools, has_router
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
 
@@ -19,6 +21,8 @@ class ServingScript:
 
     def render(self, plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
         require_load(plan, self.NAME)
+        if has_router(plan):
+            return pool_script.render(plan, self.NAME, warnings)
         engine = operated(plan, self.NAME)
         left_out = engine.not_expressed(in_other_words(plan))
         return Rendered(
@@ -33,4 +37,4 @@ class ServingScript:
         return operated(plan, self.NAME).command(plan)
 
     def check(self, plan: Plan) -> None:
-        operated(plan, self.NAME).check(plan)
+        check_pools(plan, self.NAME)

@@ -110,6 +110,8 @@ class Experts:
     sent: bool = False
     """Tokens are sent only to the ranks they chose; else every rank's kernel keeps a row for every choice of every
     token, and activates and adds up those of other ranks' experts with its own."""
+    excess: float = 0.0
+    """Of all visits, the share that the busiest rank gets beyond what it would where all experts are as popular."""
     padded_to: tuple[int, int] = (1, 1)
     """Multiples of inner and hidden channels that its kernel computes on, though the network has fewer."""
     count: int = 1
@@ -123,7 +125,15 @@ class Experts:
     def imbalance(self, batch: Batch) -> Floats:
         """Visits to the busiest rank's experts over those to the mean rank's."""
         mean = (tokens := size_of(self.tokens, batch)) * self.topk / self.ranks
-        return busiest(tokens, self.experts, self.topk, self.ranks) / np.where(mean > 0, mean, 1.0)
+        return self._busiest(tokens) / np.where(mean > 0, mean, 1.0)
+
+    def _busiest(self, tokens: Floats) -> Floats:
+        """Visits to the busiest rank's experts: a rank takes no more of a token than its experts and choices."""
+        found = busiest(tokens, self.experts, self.topk, self.ranks)
+        if not self.excess:
+            return found
+        more = found + tokens * self.topk * self.excess
+        return np.asarray(np.clip(more, found, np.maximum(found, tokens * min(self.topk, self.held))))
 
     def shape(self, batch: Batch) -> Shape:
         """Of the busiest rank, as so many tokens that choose among its experts alone."""
@@ -132,7 +142,7 @@ class Experts:
         sizes = constants(batch, hidden=hidden, inter=inner, experts=self.held, topk=choices)
         if self.ranks == 1:
             return {"tokens": tokens} | sizes
-        visits, visited = (count(tokens, self.experts, self.topk, self.ranks) for count in (busiest, most_visited))
+        visits, visited = self._busiest(tokens), most_visited(tokens, self.experts, self.topk, self.ranks)
         return {"tokens": visits / choices, "visited": visited, "absent": self._non_local_rows(batch)} | sizes
 
     def _non_local_rows(self, batch: Batch) -> Floats:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.deployments import POWER_LIMIT, bind_each, found_model, limited
+from gnomon.load.deployments import POWER_LIMIT, bind, bind_each, found_model, limited
 from gnomon.load.fleet import parse_pool
 from gnomon.load.goals import parse_settings
-from gnomon.load.plan import check_format, check_roles
+from gnomon.load.plan import check_format, check_roles, plan_pool
 from gnomon.planning.deploy import NO_DEGREES, ReplicaSpec
+from gnomon.planning.serving.one_plan import UNSIMULATED
 from gnomon.planning.serving.pools import PoolSpec
 from gnomon.planning.steps.network_words import refuse_beside
-from gnomon.spec import Model, Pool
+from gnomon.spec import Model, Plan, Pool
 from gnomon.spec.plan import BOTH, KV_TRANSFERS, ROLES, ROUTERS
 from gnomon.spec.questions.serving import SimulateServingQuestion
 from gnomon.techniques import asked
@@ -92,6 +93,33 @@ def pools_of(question: SimulateServingQuestion) -> tuple[PoolSpec, ...]:
             techniques=techniques,
         )
         found.append(PoolSpec(role=each.role, replicas=replicas, weight=_weight(each), replica=spec))
+    return tuple(found)
+
+
+def planned_pools(plan: Plan) -> tuple[PoolSpec, ...]:
+    """The pools of a plan, bound to their chips and engines."""
+    model = found_model(plan.model)
+    found = []
+    for place, each in enumerate(plan.each_pool):
+        one = plan.of_pool(each)
+        for name in UNSIMULATED:
+            if getattr(each.strategy, name) > 1:
+                message = f"replicas with {name} {getattr(each.strategy, name)} are not simulated under a load"
+                hint = "`gnomon predict` prices their steps."
+                raise InputError(message, where=f"pools[{place}].strategy.{name}", hint=hint)
+        chips = plan_pool(one, each.ranks)
+        spec = ReplicaSpec(
+            model=model,
+            reference=plan.model,
+            on=f"{each.chip}:{each.ranks}",
+            binding=bind(chips, each.engine.label),
+            degrees=dict(NO_DEGREES) | {"tp": each.strategy.tp, "ep": each.strategy.ep},
+            dtype=each.dtype or None,
+            kv_dtype=each.kv_dtype or None,
+            settings=dict(each.engine.settings),
+            techniques=each.strategy.techniques,
+        )
+        found.append(PoolSpec(role=each.role, replicas=each.replicas, weight=each.weight, replica=spec))
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
-from gnomon.load.pools import pools_of, refuse_pool_flags
+from gnomon.load.pools import planned_pools, pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.images import with_image_tokens
 from gnomon.planning.serving.plan import FULL_REQUESTS
@@ -45,13 +45,12 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
     """The replica or the pools, and the load, of `simulate serve`."""
     if question.pools:
         pools = pools_of(question)
-        for flag, given in (("--slo", question.slo), ("--series", question.series), ("--images", question.images)):
-            if given:
-                raise InputError("is for one replica, not for pools", where=flag, hint="Leave it out.")
+        if question.images:
+            raise InputError("is for one replica, not for pools", where="--images", hint="Leave it out.")
         load, asked = _simulated_load(question)
         return PoolsInput(
             pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
-            asked=asked, concurrency=question.concurrency,
+            asked=asked, concurrency=question.concurrency, options=_options(question),
         )  # fmt: skip
     refuse_pool_flags(question)
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
@@ -63,8 +62,12 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
         trace=trace_of(load),
         asked=asked,
         concurrency=question.concurrency,
-        options=ResultOptions(goals=goals_of(question.slo), series=question.series),
+        options=_options(question),
     )
+
+
+def _options(question: SimulateServingQuestion) -> ResultOptions:
+    return ResultOptions(goals=goals_of(question.slo), series=question.series)
 
 
 def _simulated_load(question: SimulateServingQuestion) -> tuple[ServingLoad, dict[str, Any]]:
@@ -189,6 +192,24 @@ def task_of(plan: Plan) -> PlanTask:
         kv_dtype=plan.kv_dtype,
         techniques=plan.strategy.techniques,
         requests=None,
+    )
+
+
+def pools_task(plan: Plan) -> PoolsInput:
+    """The load of a plan on its own pools."""
+    load = plan.load
+    assert isinstance(load, ServingLoad)
+    asked = {
+        "trace": load.trace or None, "rate": load.rate_per_s, "input": load.input_tokens, "output": load.output_tokens,
+        "requests": load.requests, "seed": load.seed,
+    }  # fmt: skip
+    return PoolsInput(
+        pools=planned_pools(plan),
+        router=plan.router,
+        kv_transfer=plan.kv_transfer,
+        load=with_lengths(load),
+        trace=trace_of(load),
+        asked=asked,
     )
 
 

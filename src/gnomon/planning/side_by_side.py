@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.errors import InputError
 from gnomon.spec import Plan, ServingLoad, TrainingLoad
 from gnomon.spec.key_figures import KEY_FIGURES, SERVING_PLAN, TRAINING_PLAN, KeyFigure
-from gnomon.spec.plan_dict import plan_to_dict
+from gnomon.spec.plan_dict import plan_to_dict, pool_to_dict
 from gnomon.spec.questions.plans import SharedLoadQuestion
 from gnomon.spec.side_by_side import SideBySide
 
@@ -17,6 +17,8 @@ COMPARABLE = ("predict", "fit", "simulate serve", "try")
 """Commands whose answers are compared by the figures they have."""
 NOT_COMPARED = ("schema", "id", "load", "goals", "predicted")
 """Fields of a plan that are not what it does."""
+POOL_FIELDS = ("chip", "per_node", "power_limit_w", "replicas", "strategy", "dtype", "kv_dtype", "engine")
+"""Fields of a plan that are those of its only pool."""
 
 
 def check_kinds(sides: Sequence[tuple[str, str]]) -> None:
@@ -83,10 +85,22 @@ def plans_beside(names: Sequence[str], plans: Sequence[Plan], answers: Sequence[
         kind=kind,
         names=tuple(names),
         on=written[0]["load"] | written[0].get("goals", {}),
-        differs=tuple(differing([{key: one[key] for key in one if key not in NOT_COMPARED} for one in written])),
+        differs=tuple(differing(_compared(plans, written))),
         rows=tuple(figure_values(KEY_FIGURES[kind], answers)),
         plans=tuple(written),
     )
+
+
+def _compared(plans: Sequence[Plan], written: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What plans do; where one has several pools, of all plans by pool."""
+    found = [{key: one[key] for key in one if key not in NOT_COMPARED} for one in written]
+    if not any(plan.pools for plan in plans):
+        return found
+    return [
+        {key: value for key, value in one.items() if key not in (*POOL_FIELDS, "pools")}
+        | {"pools": {str(place): pool_to_dict(pool) for place, pool in enumerate(plan.each_pool, 1)}}
+        for one, plan in zip(found, plans, strict=True)
+    ]
 
 
 def answers_beside(kind: str, names: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> SideBySide:

@@ -11,13 +11,18 @@ from gnomon.spec.imported import UNMODELLED, ImportedPlan
 def render(answer: ImportedPlan, style: Style) -> str:
     plan = answer.plan
     lines = [style.strong(answer.title), ""]
-    rows = [("settings", ", ".join(f"{name} {value}" for name, value in plan.engine.settings.items()))]
-    rows += [("cache", plan.kv_dtype)] + [("checkpoint", plan.checkpoint)]
+    rows = [("router", plan.router if plan.pools else "")]
+    for place, pool in enumerate(plan.each_pool, 1):
+        which = f" of pool {place}" if plan.pools else ""
+        rows += [(f"settings{which}", ", ".join(f"{name} {value}" for name, value in pool.engine.settings.items()))]
+        rows += [(f"cache{which}", pool.kv_dtype)]
+    rows += [("checkpoint", plan.checkpoint)]
     rows += [("variables", ", ".join(f"{name}={value}" for name, value in answer.variables.items()))]
     shown = [(name, text) for name, text in rows if text]
     lines += [*table(shown, "<<"), ""] if shown else []
     lines += [line for affects in (True, False) for line in _ignored(answer, affects, style)]
-    return "\n".join([*lines, *next_steps("gnomon tune last --rate 4 --input 1024 --output 256", "gnomon export last")])
+    tune = () if plan.pools else ("gnomon tune last --rate 4 --input 1024 --output 256",)
+    return "\n".join([*lines, *next_steps(*tune, "gnomon export last")])
 
 
 def _ignored(answer: ImportedPlan, affects: bool, style: Style) -> Iterator[str]:

@@ -92,8 +92,8 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     folder = folder_of("deploy", answer.to_dict())
     exports = (f"gnomon export last --to {best.plan.engine.name} --out {folder}", "gnomon export last --to kubernetes")
-    again = simulated_words(best.plan)
-    return "\n".join([*lines, *next_steps(*(exports if answer.command else again), "gnomon explain last")])
+    ways = [*(exports if answer.command or best.plan.pools else ()), *simulated_words(best.plan)]
+    return "\n".join([*lines, *next_steps(*ways, "gnomon explain last")])
 
 
 def simulated_words(plan: Plan) -> list[str]:

@@ -128,9 +128,8 @@ def parallel_lines(answer: Prediction) -> list[str]:
         lines.append(f"  at most {most} tokens/s with {pipeline['batches']} such batches in flight")
     if "experts" in found:
         ranks, over = found["experts"]["ranks"], float(found["experts"]["busiest_over_mean"])
-        lines.append(
-            f"  experts are chosen uniformly at random: the busiest of {ranks} ranks gets {over:.2f} x the mean"
-        )
+        chosen = "by their popularity" if found["experts"].get("uneven") else "uniformly at random"
+        lines.append(f"  experts are chosen {chosen}: the busiest of {ranks} ranks gets {over:.2f} x the mean")
     return lines
 
 

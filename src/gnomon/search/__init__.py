@@ -4,7 +4,7 @@ from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, 
 from gnomon.search.best_first import SearchResult, highest_rate, search
 from gnomon.search.objectives import OBJECTIVES, Objective, SearchJob, objective
 from gnomon.search.pareto import pareto
-from gnomon.search.space import degrees, families
+from gnomon.search.space import families
 
 __all__ = [
     "OBJECTIVES",
@@ -17,7 +17,6 @@ __all__ = [
     "Score",
     "SearchJob",
     "SearchResult",
-    "degrees",
     "families",
     "highest_rate",
     "objective",

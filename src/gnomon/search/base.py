@@ -30,6 +30,10 @@ class PlanFamily:
     tp: int
     ep: int = 1
     """Expert-parallel degree: all ranks, or 1 where experts are sharded."""
+    dp: int = 1
+    """Data-parallel ranks of a replica, which share its experts."""
+    pp: int = 1
+    """Stages of a pipeline."""
     dtype: str
     dtype_rank: int
     """0 for the number format that is preferred where it costs no more, and so on."""
@@ -50,8 +54,15 @@ class PlanFamily:
 
     @property
     def shape(self) -> Shape:
-        own = self.chip, self.tp, self.ep, self.dtype
+        own: Shape = self.chip, self.tp, self.ep, self.dtype
+        if self.dp * self.pp > 1:
+            own = (*own, self.dp, self.pp)
         return own if self.prefill is None else (*own, *self.prefill.family.shape, self.prefill.replicas)
+
+    @property
+    def chips(self) -> int:
+        """Of one replica."""
+        return self.tp * self.dp * self.pp
 
     @property
     def fixed_usd_h(self) -> float:
@@ -73,7 +84,7 @@ class Candidate:
     @property
     def chips(self) -> int:
         prefill = self.family.prefill
-        return self.replicas * self.family.tp + (prefill.chips if prefill else 0)
+        return self.replicas * self.family.chips + (prefill.chips if prefill else 0)
 
     @property
     def usd_h(self) -> float:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.ranked import busy_cost
 from gnomon.cost.step import Curve, StepCost
 from gnomon.search.base import Bounds
 from gnomon.spec import Goal, Requests, ServingLimits
@@ -94,12 +95,15 @@ class KnownSteps:
         return _along(curve, context)
 
     def step_s(self, decodes: int, tokens: int) -> float:
-        """A step of decodes and prompt tokens of the load's mean lengths."""
+        """A step of decodes and prompt tokens of the load's mean lengths; of data-parallel ranks, all have as many."""
         key = (decodes, tokens)
         if key not in self._steps:
             context = self.demand.decode_context
+            busy = busy_cost(self.cost)
             if tokens:
-                self._steps[key] = self.cost.mixed(decodes, int(decodes * context), self._chunks(tokens))
+                self._steps[key] = busy.mixed(decodes, int(decodes * context), self._chunks(tokens))
+            elif busy is not self.cost:
+                self._steps[key] = _along(busy.decode_curve(decodes), context)
             else:
                 self._steps[key] = self.decode_s(decodes, context)
         return self._steps[key]
@@ -163,7 +167,7 @@ def _most_decoded_per_s(times: KnownSteps, limits: ServingLimits) -> float:
     decode steps."""
     sizes = [size for size in _decode_sizes(limits, times.demand) if size]
     seconds = min(times.step_s(size, 0) / size for size in sizes)
-    return SLACK / (seconds * max(times.demand.mean_decodes, LEAST_DECODES))
+    return limits.ranks * SLACK / (seconds * max(times.demand.mean_decodes, LEAST_DECODES))
 
 
 def _floor(times: KnownSteps, limits: ServingLimits, metric: str, statistic: str) -> float:
@@ -198,7 +202,7 @@ def most_requests_per_s(times: KnownSteps, limits: ServingLimits) -> float:
     kinds = [(d, c, times.step_s(d, c)) for d, c in sizes]
     d, c, t = (np.array(column, float) for column in zip(*kinds, strict=True))
     seconds = _least_seconds(d, c, t, demand.mean_decodes / (1 + limits.drafts), demand.mean_input)
-    return SLACK / seconds
+    return limits.ranks * SLACK / seconds
 
 
 def _least_seconds(d: Floats, c: Floats, t: Floats, decodes: float, prompt: float) -> float:

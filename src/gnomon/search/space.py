@@ -1,9 +1,10 @@
-"""The plans there are: chips, tensor parallel degrees, number formats, step budgets, replicas."""
+"""The plans there are: chips, parallel degrees, number formats, step budgets, replicas."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from gnomon.graph.lower import obstacle
 from gnomon.search.base import PlanFamily
@@ -33,23 +34,50 @@ def families(
                 dtype = runs_in(pool, wanted)
                 if dtype is None or dtype in dtypes[:rank]:
                     continue
-                for tp in degrees(model, pool):
-                    for ep in spreads(model, tp):
-                        found.append(_family(pool, tp, ep, dtype, rank, settings, len(found)))
+                for degree in degrees(model, pool):
+                    found.append(_family(pool, degree, dtype, rank, settings, len(found)))
     return found
 
 
-def degrees(model: Model, pool: Pool) -> list[int]:
+class Degrees(NamedTuple):
+    """How the ranks of a replica share the model."""
+
+    tp: int
+    ep: int = 1
+    dp: int = 1
+    pp: int = 1
+
+
+def degrees(model: Model, pool: Pool) -> list[Degrees]:
+    """Tensor-parallel degrees, each with experts sharded or spread over all ranks; then data-parallel ranks of them
+    that share the experts; then, over several nodes, pipelines of the largest ones."""
+    within = tensor_degrees(model, pool)
+    found = [Degrees(tp, ep) for tp in within for ep in spreads(model, tp)]
+    found += [Degrees(tp, tp * dp, dp) for tp in within for dp in _doubled(pool.count // tp) if _spread(model, tp * dp)]
+    if within:
+        found += [Degrees(within[-1], pp=pp) for pp in _doubled(min(pool.count // within[-1], model.layers))]
+    return found
+
+
+def tensor_degrees(model: Model, pool: Pool) -> list[int]:
     """Powers of two within a node that cut every layer evenly; key-value heads are cut or copied."""
-    largest = min(pool.per_node, pool.count)
-    powers = [2**power for power in range(largest.bit_length()) if 2**power <= largest]
-    return [tp for tp in powers if not obstacle(model, tp)]
+    return [tp for tp in (1, *_doubled(min(pool.per_node, pool.count))) if not obstacle(model, tp)]
+
+
+def _doubled(most: int) -> list[int]:
+    """Powers of two from 2 up to so many."""
+    return [2**power for power in range(1, most.bit_length()) if 2**power <= most]
+
+
+def _spread(model: Model, ranks: int) -> bool:
+    """Whether every rank gets an expert of every layer that has some."""
+    experts = [block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn)]
+    return 1 < ranks <= min(experts, default=0)
 
 
 def spreads(model: Model, tp: int) -> tuple[int, ...]:
     """Expert-parallel degrees: 1, where experts are sharded like other layers, or all ranks."""
-    experts = [block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn)]
-    return (1, tp) if 1 < tp <= min(experts, default=0) else (1,)
+    return (1, tp) if _spread(model, tp) else (1,)
 
 
 def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:
@@ -57,15 +85,15 @@ def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:
         yield dict(zip(budgets, values, strict=True))
 
 
-def _family(pool: Pool, tp: int, ep: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> PlanFamily:
+def _family(pool: Pool, degree: Degrees, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> PlanFamily:
+    chips = degree.tp * degree.dp * degree.pp
     return PlanFamily(
         chip=pool.chip.name,
-        tp=tp,
-        ep=ep,
+        **degree._asdict(),
         dtype=dtype,
         dtype_rank=rank,
         settings=tuple(settings.items()),
-        usd_h=tp * max(FREE_USD_H, pool.chip.price_usd_h),
-        most=pool.count // tp,
+        usd_h=chips * max(FREE_USD_H, pool.chip.price_usd_h),
+        most=pool.count // chips,
         order=order,
     )

@@ -153,6 +153,23 @@ class Plan:
             ),
         )
 
+    def of_pool(self, pool: PlanPool) -> Plan:
+        """One pool as a plan of its own, whose replicas nobody routes to yet."""
+        return replace(
+            self,
+            chip=pool.chip,
+            per_node=pool.per_node,
+            power_limit_w=pool.power_limit_w,
+            replicas=pool.replicas,
+            router=ROUTERS[0],
+            strategy=pool.strategy,
+            dtype=pool.dtype,
+            kv_dtype=pool.kv_dtype,
+            engine=pool.engine,
+            pools=(),
+            kv_transfer=WHOLE,
+        )
+
     @property
     def disaggregated(self) -> bool:
         """Whether prompts and answers are computed by pools of their own."""

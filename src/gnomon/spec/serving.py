@@ -69,6 +69,9 @@ class ServingLimits:
     """Until an adapter is copied from there into a slot; the step that needs it is launched later by so much."""
     adapter_read_s: float = 0.0
     """Until one that is not in the host's memory is there."""
+    adapters_wait: bool = False
+    """Whether a step with prompts and adapters is launched only once the step in flight has ended: the host waits for
+    the device where it writes down which tokens have which adapter."""
     drafts: int = 0
     """Tokens that are drafted for each decode, and verified in its next step."""
     draft_shares: tuple[tuple[float, tuple[float, ...]], ...] = ()
@@ -86,6 +89,13 @@ class ServingLimits:
     host_copy_s: float = 0.0
     """Of each copy of some of them, beside its blocks."""
     images: ImageLimits | None = None
+    ranks: int = 1
+    """Data-parallel ranks that step together, each with a scheduler and a cache of its own within these limits."""
+    stages: int = 1
+    """Stages of a pipeline, and so batches that are in flight at most; a request in flight is not scheduled again."""
+    balancer: Callable[[int], Any] | None = None
+    """What makes the balancer of so many ranks (`gnomon.sim.serving.balancers.Balancer`); round-robin where there is
+    none."""
     policy: Callable[..., Any] | None = None
     """What makes the scheduler (`gnomon.sim.serving.base.Policy`); chunked mixed batches where there is none."""
     cache: Callable[..., Any] | None = None

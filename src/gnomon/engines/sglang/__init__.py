@@ -8,6 +8,7 @@ ENGINE = EngineInfo(
     versions=("0.5.23",),
     serves="gnomon.engines.sglang.engine:Sglang",
     operations="gnomon.engines.sglang.operations",
+    commands="gnomon.engines.sglang.operations",
     framework="sglang",
     place=2,
 )

@@ -12,13 +12,14 @@ from typing import Any
 
 from gnomon.engines.base import Deployment, StageWork
 from gnomon.engines.vllm.degrees import stages
-from gnomon.engines.vllm.formats import run_model
+from gnomon.engines.vllm.formats import EXPERTS, run_model
+from gnomon.engines.vllm.kernels import TRITON, TRTLLM
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import crossings, received
-from gnomon.spec import Model, MoeFfn, Strategy
+from gnomon.spec import Chip, Model, MoeFfn, Strategy
 
 
 def arranged(strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
@@ -72,7 +73,7 @@ def _check_experts(model: Model, strategy: Strategy) -> None:
 
 
 def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
+    """Raise InputError for replicas whose loads are not simulated."""
     strategy = deployment.strategy
     if deployment.techniques is not None:
         deployment.techniques.check_simulated()
@@ -82,19 +83,33 @@ def check_simulated(deployment: Deployment) -> None:
             where="--pp",
             hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
         )
-    if strategy.dp > 1:
-        raise InputError(
-            f"{strategy.dp} ranks of data-parallel attention have a scheduler each and step together, which is not "
-            "simulated",
-            where="--dp",
-            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep.",
-        )
+
+
+def experts_priced(chip: Chip) -> list[tuple[str, str]]:
+    """Settings of experts' kernels that act on a chip."""
+    return [("moe_runner_backend", name) for name in (TRITON, TRTLLM) if chip.architecture == "Blackwell"]
+
+
+def experts_kernel(deployment: Deployment) -> str:
+    """Triton's experts on Blackwell: where they are asked for, and in 16 bits, which FlashInfer's experts run only if
+    they are named (`UnquantizedFusedMoEMethod`). Empty elsewhere: all others are priced as those that SGLang picks."""
+    asked, chip = deployment.settings.get("moe_runner_backend"), deployment.pool.chip
+    mixtures = [block for block in deployment.model.blocks if isinstance(block.ffn, MoeFfn)]
+    if chip.architecture != "Blackwell":
+        return ""
+    if not mixtures:
+        if asked == TRITON:
+            where = "setting moe_runner_backend"
+            raise InputError(f"{deployment.model.name} has no experts", where=where, hint="Leave it out.")
+        return ""
+    wide = not any(role.startswith(EXPERTS) for block in mixtures for role, _ in block.formats)
+    return TRITON if asked == TRITON or (wide and asked != TRTLLM) else ""
 
 
 def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     """The operators of one rank of each stage."""
     strategy, per_node = deployment.strategy, deployment.pool.per_node
-    model = run_model(deployment)
+    model = run_model(deployment, experts_kernel(deployment))
     far = (False, *crossings(strategy, per_node))
     found = []
     for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):

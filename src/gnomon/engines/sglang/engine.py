@@ -11,7 +11,7 @@ from gnomon.cost.profile import Profile
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
 from gnomon.engines.sglang import ENGINE, checks, degrees
-from gnomon.engines.sglang.memory import check_cache, memory, pool, step_tokens
+from gnomon.engines.sglang.memory import check_cache, chunk_of, memory, pool, step_tokens
 from gnomon.engines.sglang.options import fill, listed, not_modelled
 from gnomon.engines.sglang.overheads import SglangHost, captured_sizes, host, overheads
 from gnomon.engines.sglang.scheduling import Scheduling
@@ -22,10 +22,12 @@ from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 if TYPE_CHECKING:  # one step compiles no table, and starts no server
-    from gnomon.cost.table import TableStepCost
+    from gnomon.cost.ranked import DrawnCost
     from gnomon.engines.operations import Operations
 
 VERSIONS = ENGINE.versions
+DP_CONSERVATIVENESS = 0.3
+"""What data-parallel attention multiplies `schedule_conservativeness` by (`_handle_data_parallelism`)."""
 SEQUENCES, TOKENS, CONTEXT = "max_running_requests", "chunked_prefill_size", "context_length"
 KNOBS = (
     Knob(name=SEQUENCES, values=(64, 128, 256, 512, 1024), label="{} requests"),
@@ -88,7 +90,9 @@ class Sglang:
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given, idle))
+        priced = degrees.experts_priced(chip)
+        rest = {name: value for name, value in given.items() if (name, value) not in priced}
+        return (*there, *not_modelled(rest, idle))
 
     def runs_not_on(self, chip: Chip) -> str:
         return checks.not_run(chip)
@@ -99,6 +103,9 @@ class Sglang:
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
         with checks.as_sglang():
             return degrees.stage_work(deployment)
+
+    def check_simulated(self, deployment: Deployment) -> None:
+        degrees.check_simulated(deployment)
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
@@ -127,7 +134,7 @@ class Sglang:
                 f"{format_bytes(use.parts['weights'])} per chip of {format_bytes(use.usable_bytes)} usable)",
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
-        options = scheduling(settings)
+        options = scheduling(settings, deployment.strategy.dp)
         return ServingLimits(
             kv_blocks=use.kv_blocks,
             block_tokens=page,
@@ -139,6 +146,7 @@ class Sglang:
             empty_call_s=0.0,
             policy=options.policy,
             cache=options.cache,
+            ranks=deployment.strategy.dp,  # round-robin, the default of `load_balance_method` with dp attention
             **overheads(deployment).latencies(),
         )
 
@@ -150,18 +158,21 @@ class Sglang:
         machine = Machine(deployment.pool, own_kernels(deployment.profile))
         return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
 
-    def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
+        from gnomon.cost.ranked import ranked  # one step compiles no table
+
         degrees.check_simulated(deployment)
         most, requests = int(deployment.settings[CONTEXT]), pool(deployment).requests
-        return self.step_model(deployment).table(
+        table = self.step_model(deployment).table(
             max_context=most if longest is None else min(most, longest),
             max_tokens=max(step_tokens(deployment), requests) + 1,
             max_sequences=requests,
         )
+        return ranked(table, deployment.strategy.dp)
 
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
-    ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
+    ) -> Iterator[tuple[DrawnCost, ServingLimits]]:
         cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
         yield cost, limits
         for draw in range(draws):
@@ -184,16 +195,16 @@ def own_kernels(profile: Profile) -> Profile:
     return replace(profile, families={**profile.families, **own}) if own else profile
 
 
-def scheduling(settings: Mapping[str, Any]) -> Scheduling:
-    """What the scheduler reads of the settings."""
-    chunk = int(settings[TOKENS])
+def scheduling(settings: Mapping[str, Any], dp: int = 1) -> Scheduling:
+    """What each of so many data-parallel schedulers reads of the settings."""
+    chunk = chunk_of(settings, dp)
     most = settings["prefill_max_requests"]
     return Scheduling(
         chunk_tokens=chunk if chunk > 0 else None,
         prefill_tokens=int(settings["max_prefill_tokens"]),
         prefill_requests=None if most is None else int(most),
         mixed=bool(settings["enable_mixed_chunk"]),
-        conservativeness=float(settings["schedule_conservativeness"]),
+        conservativeness=float(settings["schedule_conservativeness"]) * (DP_CONSERVATIVENESS if dp > 1 else 1.0),
         order=str(settings["schedule_policy"]),
         radix=not settings["disable_radix_cache"],
     )

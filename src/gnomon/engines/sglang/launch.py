@@ -9,7 +9,7 @@ from gnomon.engines.operations import NodeLayout, Server, Variable
 from gnomon.engines.sglang import ENGINE, checks
 from gnomon.engines.sglang.degrees import arranged
 from gnomon.engines.sglang.options import fill, flags
-from gnomon.engines.shell import comment
+from gnomon.engines.shell import MASTER, comment
 from gnomon.engines.vllm import launch as shared
 from gnomon.engines.vllm.platforms import platform_of
 from gnomon.errors import unknown_name
@@ -19,6 +19,8 @@ from gnomon.spec import Model, Plan
 
 VERSION = ENGINE.versions[-1]
 PROGRAM = ("python", "-m", "sglang.launch_server")
+IMAGE = "lmsysorg/sglang"
+"""On Docker Hub, with a tag per release (SGLang's installation page)."""
 FIRST_PORT, MEETING_PORT = 30000, 20000
 """Of requests, SGLang's default; and where the nodes of a replica meet."""
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -86,10 +88,10 @@ def first_command(plan: Plan) -> list[str]:
     where, words = layout(plan), command(plan)
     if where.nodes_each == 1:
         return words
-    return [*words, *_meeting(where, "0", shared.MASTER.lstrip("$"))]
+    return [*words, *_meeting(where, "0", MASTER.lstrip("$"))]
 
 
-def _meeting(where: NodeLayout, rank: str, address: str = shared.MASTER) -> list[str]:
+def _meeting(where: NodeLayout, rank: str, address: str = MASTER) -> list[str]:
     """How the nodes of one replica find each other."""
     at = f"{address}:{MEETING_PORT}"
     words = ["--nnodes", str(where.nodes_each), "--node-rank", rank]

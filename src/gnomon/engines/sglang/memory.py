@@ -7,7 +7,9 @@ follows from the sizes that are captured and chunked (`handle_gpu_memory_setting
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.engines.sglang import graphs
@@ -120,9 +122,16 @@ def memory(deployment: Deployment) -> MemoryUse:
     )  # fmt: skip
 
 
+def chunk_of(settings: Mapping[str, Any], dp: int) -> int:
+    """Prompt tokens that one of so many data-parallel schedulers runs in a step: they share what one would run
+    (`_handle_data_parallelism` of server_args.py); -1 where prompts are not cut."""
+    chunk = int(settings["chunked_prefill_size"])
+    return max(chunk // dp, 1) if chunk > 0 else chunk
+
+
 def step_tokens(deployment: Deployment) -> int:
     """The most prompt tokens of one step."""
-    chunk = int(deployment.settings["chunked_prefill_size"])
+    chunk = chunk_of(deployment.settings, deployment.strategy.dp)
     if chunk > 0:
         return chunk
     return max(int(deployment.settings["max_prefill_tokens"]), int(deployment.settings["context_length"]))
@@ -136,6 +145,8 @@ def pool(deployment: Deployment) -> KvPool:
     if most == MOST_REQUESTS:
         each = int(tokens / use.context * REQUESTS_PER_CONTEXT)
         most = max(min(each, MOST_REQUESTS), FEWEST)
+    else:
+        most = max(most // deployment.strategy.dp, 1)  # `max_running_requests` is of all data-parallel schedulers
     return KvPool(tokens=tokens, requests=max(1, min(most, tokens // 2)))
 
 

@@ -1,4 +1,4 @@
-"""SGLang's operations: launch commands, scripts and containers. Gnomon does not run it for real yet."""
+"""SGLang's operations: launch commands, scripts, containers, commands read back. It is not run for real here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from typing import Any, NoReturn
 
 from gnomon.engines.operations import Container
 from gnomon.engines.sglang import ENGINE, checks, launch
+from gnomon.engines.sglang.imported import config_command, import_command, own_command
 from gnomon.engines.sglang.launch import first_command, headline, layout, not_expressed, servers, version_of
+from gnomon.engines.sglang.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
+from gnomon.engines.shell import script_of
 from gnomon.engines.vllm.launch import no_weights, own_checkpoint
 from gnomon.engines.vllm.platforms import platform_of
-from gnomon.engines.vllm.script import script_of
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
@@ -26,12 +35,22 @@ __all__ = [
     "check",
     "check_measured",
     "command",
+    "config_command",
     "container",
+    "file_options",
+    "graph_worker",
     "headline",
+    "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "own_command",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",
@@ -40,12 +59,14 @@ __all__ = [
 ]
 NAME, TITLE = ENGINE.name, ENGINE.title
 INSTALL = "pip install sglang"
-IMAGE = "lmsysorg/sglang"
-"""On Docker Hub, with a tag per release (SGLang's installation page)."""
 STARTUP_PROBES = 180
 """Ten seconds each: half an hour to load the weights and capture graphs."""
 
 command = first_command
+
+
+def file_options(plan: Plan) -> list[str]:
+    return []
 
 
 def check(plan: Plan) -> None:
@@ -71,7 +92,7 @@ def container(plan: Plan) -> Container:
     words = launch.command(plan)
     at = len(launch.PROGRAM)
     return Container(
-        image=f"{IMAGE}:v{version_of(plan)}",
+        image=f"{launch.IMAGE}:v{version_of(plan)}",
         resource=platform.resource,
         command=tuple(words[:at]),
         args=(*words[at:], "--host", "0.0.0.0", "--port", str(launch.FIRST_PORT)),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines import option_values
 from gnomon.engines.option_values import bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.sglang.order import ORDERS
@@ -44,10 +45,12 @@ class SglangOption:
     """Why no figure depends on it, where none does."""
     idle: str = ""
     """Why an answer may not depend on it, of settings that others do depend on."""
+    flagged: str = ""
+    """Its flag, where that has another name."""
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return self.flagged or "--" + self.name.replace("_", "-")
 
 
 OPTIONS = (
@@ -125,7 +128,7 @@ OPTIONS = (
     ),
     SglangOption(
         "cuda_graph_max_bs", int, "sequences of the largest captured decode step",
-        high=2**14,
+        high=2**14, flagged="--cuda-graph-max-bs-decode",
         idle="these steps run in the same graph, or without one",
     ),
     SglangOption(
@@ -136,7 +139,8 @@ OPTIONS = (
     SglangOption(
         "moe_runner_backend", str, "the kernels of a mixture's experts",
         default="auto", choices=("auto", "triton", "deep_gemm", "flashinfer_trtllm", "flashinfer_cutlass", "marlin"),
-        unmodelled="experts are priced by the kernels that SGLang picks by itself on the chip",
+        unmodelled="experts are priced by the kernels that SGLang picks by itself on the chip, but for Triton's on "
+        "Blackwell",
     ),
     SglangOption(
         "enable_torch_compile", bool, "compile small models with torch.compile",
@@ -170,7 +174,7 @@ REFUSED = {
 def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     """Every setting, with SGLang's defaults where none (or None) was given and they are known already."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    values = {name: _parsed(BY_NAME[name], value) for name, value in named.items()}
+    values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["context_length"] is None:
         settings["context_length"] = model.max_context
@@ -207,10 +211,7 @@ def listed() -> tuple[str, ...]:
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
-    still = {_named(name) for name in idle}
-    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in shown}
-    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
 
 
 def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:
@@ -260,7 +261,8 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: SglangOption, value: Any) -> int | float | bool | str:
+def parsed(option: SglangOption, value: Any) -> int | float | bool | str:
+    """A setting's value, from a text or as it is. Raises InputError where it has no such value."""
     if option.kind is str:
         if str(value) not in option.choices:
             raise bad_value(option, value, f"one of {', '.join(option.choices)}")

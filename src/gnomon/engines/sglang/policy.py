@@ -77,9 +77,11 @@ class PrefillFirst(BatchState):
         other._order = self._order.forked(max(other._output, default=0))
         return other
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         self._order.add(output)
-        return super().add(prompt, output, node, loaded)
+        return super().add(prompt, output, node, loaded, adapter, priority)
 
     @property
     def _first_ratio(self) -> float:
@@ -212,7 +214,7 @@ class PrefillFirst(BatchState):
         if found + new < self.goal(request):
             self.partial, self.partial_tokens = request, found + new
         self.count += 1
-        if (found or self.cached) and request not in self._made:
+        if request not in self._made:
             self.cached[request] = found
         self._count_chunk(new, found)
 

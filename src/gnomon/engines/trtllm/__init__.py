@@ -8,6 +8,7 @@ ENGINE = EngineInfo(
     versions=("1.2.1",),
     serves="gnomon.engines.trtllm.engine:Trtllm",
     operations="gnomon.engines.trtllm.operations",
+    commands="gnomon.engines.trtllm.operations",
     framework="trtllm",
     place=3,
 )

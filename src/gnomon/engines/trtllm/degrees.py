@@ -49,7 +49,7 @@ def check(deployment: Deployment) -> None:
 
 
 def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
+    """Raise InputError for replicas whose loads are not simulated."""
     strategy = deployment.strategy
     if deployment.techniques is not None:
         deployment.techniques.check_simulated()
@@ -59,13 +59,23 @@ def check_simulated(deployment: Deployment) -> None:
             where="--pp",
             hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
         )
-    if strategy.dp > 1:
+    if strategy.dp > 1 and not deployment.model.is_moe:
         raise InputError(
-            f"{strategy.dp} ranks of attention data parallelism schedule apart and step together, which is not "
-            "simulated",
+            f"data-parallel ranks of {deployment.model.name}, which has no experts to share, are not simulated",
             where="--dp",
-            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep.",
+            hint="Simulate one of them, with its share of the load; `gnomon plan serve` counts replicas.",
         )
+
+
+def limits(deployment: Deployment) -> dict[str, Any]:
+    """What a scheduler must know of the others of its replica. With attention data parallelism all ranks take requests
+    from one queue, `max_batch_size` each at most, by their tokens (`_balance_requests_across_ranks` of
+    `_torch/pyexecutor/executor_request_queue.py`)."""
+    from gnomon.sim.serving.balancers import FewestTokens  # one step simulates nothing
+
+    places = int(deployment.settings["max_batch_size"])
+    dp = deployment.strategy.dp
+    return {"ranks": dp, "balancer": lambda ranks: FewestTokens(ranks, places)} if dp > 1 else {}
 
 
 def _check_experts(model: Model, strategy: Strategy) -> None:

@@ -24,7 +24,7 @@ from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 if TYPE_CHECKING:  # one step compiles no table, and starts no server
-    from gnomon.cost.table import TableStepCost
+    from gnomon.cost.ranked import DrawnCost
     from gnomon.engines.operations import Operations
 
 VERSIONS = ENGINE.versions
@@ -93,6 +93,9 @@ class Trtllm:
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
         return degrees.stage_work(deployment)
 
+    def check_simulated(self, deployment: Deployment) -> None:
+        degrees.check_simulated(deployment)
+
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
 
@@ -135,6 +138,7 @@ class Trtllm:
             empty_call_s=0.0,  # the loop takes the outputs in flight and goes on
             policy=InflightBatching(no_evict=no_evict, chunked=settings["enable_chunked_prefill"]),
             cache=ReusedBlocks if settings["enable_block_reuse"] else CountedBlocks,
+            **degrees.limits(deployment),
             **overheads(deployment).latencies(settings),
         )
 
@@ -150,19 +154,22 @@ class Trtllm:
         machine = Machine(deployment.pool, deployment.profile, ENGINE.framework, serves=True)
         return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
 
-    def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
+        from gnomon.cost.ranked import ranked  # one step compiles no table
+
         degrees.check_simulated(deployment)
         settings = deployment.settings
         most = int(settings["max_seq_len"])
-        return self.step_model(deployment).table(
+        table = self.step_model(deployment).table(
             max_context=most if longest is None else min(most, longest),
             max_tokens=settings["max_num_tokens"],
             max_sequences=settings["max_batch_size"],
         )
+        return ranked(table, deployment.strategy.dp)
 
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
-    ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
+    ) -> Iterator[tuple[DrawnCost, ServingLimits]]:
         cost, found, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
         yield cost, found
         for draw in range(draws):

@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.base import Deployment
+from gnomon.engines.trtllm.options import TRTLLM_EXPERTS
 from gnomon.engines.trtllm.platforms import family
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
-from gnomon.spec import Block, Chip, Format, Model
+from gnomon.spec import Block, Chip, Format, Model, MoeFfn
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 
 CACHES = ("bf16", "fp16", "fp8")
 """Formats of the cache; one in nvfp4 has no fit."""
 NEEDS = {"fp8": ("Ada", "Hopper", "Blackwell"), "nvfp4": ("Blackwell",)}
 """Chips of which architectures multiply in a format; others are refused, as nothing is widened there."""
+BACKEND, OWN, EXPERTS = "setting moe_config_backend", "trtllm", "expert_"
+"""Where the kernel of experts is asked for, its families in a profile, and how the roles of their weights begin."""
 INT8 = "SmoothQuant is of the TensorRT backend, which 1.2 has deprecated"
 
 
@@ -28,11 +31,37 @@ def run_model(deployment: Deployment) -> Model:
     if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
         return model
 
+    own = _own_experts(deployment)
+
     def run(block: Block) -> Block:
-        return replace(block, formats=tuple((role, as_run(format, chip)) for role, format in block.formats))
+        return replace(block, formats=tuple((role, _run(role, format, chip, own)) for role, format in block.formats))
 
     head = as_run(model.head_format, chip) if model.head_format else None
     return replace(model, blocks=tuple(run(block) for block in model.blocks), head_format=head)
+
+
+def _own_experts(deployment: Deployment) -> bool:
+    """Whether experts run with TensorRT-LLM's own kernels for Blackwell (`TRTLLMGenFusedMoE`)."""
+    if deployment.settings.get("moe_config_backend") != TRTLLM_EXPERTS:
+        return False
+    mixtures, chip = [block for block in deployment.model.blocks if isinstance(block.ffn, MoeFfn)], deployment.pool.chip
+    if not mixtures:
+        raise InputError(f"{deployment.model.name} has no experts", where=BACKEND, hint="Leave it out.")
+    if family(chip) != "Blackwell":
+        raise InputError(f"TRTLLM experts do not run on {chip.name}", where=BACKEND, hint="They need Blackwell.")
+    if not all(map(_experts_formats, mixtures)):
+        hint = "They run experts in fp8 blocks, nvfp4 or mxfp4."
+        raise InputError(f"TRTLLM experts do not run in {deployment.dtype}", where=BACKEND, hint=hint)
+    return True
+
+
+def _experts_formats(block: Block) -> list[Format]:
+    return [format for role, format in block.formats if role.startswith(EXPERTS)]
+
+
+def _run(role: str, format: Format, chip: Chip, own: bool) -> Format:
+    found = as_run(format, chip)
+    return replace(found, kernel=OWN) if own and role.startswith(EXPERTS) else found
 
 
 def check_formats(deployment: Deployment) -> None:

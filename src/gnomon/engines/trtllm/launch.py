@@ -26,7 +26,7 @@ FIRST_PORT = 8000
 CHECKPOINT = "CHECKPOINT"
 """Stands in a command for weights that are not there yet."""
 OPTIONS_FILE = "llm_api_options.yaml"
-COMPUTE = ("bf16", "fp16", "fp32")
+COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 TOOLS = {
     "fp8": "ModelOpt",
     "int4": "ModelOpt, AutoAWQ or GPTQModel",
@@ -70,10 +70,19 @@ def command(plan: Plan) -> list[str]:
     return [*words, "--extra_llm_api_options", OPTIONS_FILE]
 
 
-def options_yaml(plan: Plan) -> str:
-    """The file of `--extra_llm_api_options`: what differs from TensorRT-LLM's defaults and has no flag."""
+def options_yaml(plan: Plan, role: Mapping[str, Any] | None = None) -> str:
+    """The file of `--extra_llm_api_options`, with the fields of a `role` by their place."""
     import yaml
 
+    found = options_fields(plan)
+    for path, value in (role or {}).items():
+        _put(found, path, value)
+    text: str = yaml.safe_dump(found, sort_keys=True)
+    return text
+
+
+def options_fields(plan: Plan) -> dict[str, Any]:
+    """What differs from TensorRT-LLM's defaults and has no flag."""
     found: dict[str, Any] = {}
     settings = settings_of(plan)
     for option in OPTIONS:
@@ -85,10 +94,27 @@ def options_yaml(plan: Plan) -> str:
         found["cuda_graph_config"] = None
     if plan.strategy.dp > 1:
         found["enable_attention_dp"] = True
+    if plan.dtype in COMPUTE and plan.dtype != load_model(plan.model).dtype:
+        found["dtype"] = COMPUTE[plan.dtype]
     if plan.kv_dtype not in ("", "bf16", "fp16"):
         _put(found, "kv_cache_config.dtype", plan.kv_dtype)
-    text: str = yaml.safe_dump(found, sort_keys=True)
-    return text
+    return found
+
+
+def file_options(plan: Plan) -> list[str]:
+    """The same, field by field."""
+    return [f"{path}: {value}" for path, value in _paths(options_fields(plan))]
+
+
+def _paths(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in sorted(fields.items()):
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{above}{name}.")
+        else:
+            yield (
+                f"{above}{name}",
+                "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value),
+            )
 
 
 def settings_of_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,8 +149,8 @@ class TrtllmServers:
     """Of one replica, without its port."""
     visible: str
 
-    def of(self, node: int) -> list[Server]:
-        """The processes of one node, from 0."""
+    def of(self, node: int, rank: str = "") -> list[Server]:
+        """The processes of one node, from 0; no replica here has several nodes."""
         where = self.where
         count = where.on_the_last if node == where.nodes - 1 else where.replicas_each
         return [

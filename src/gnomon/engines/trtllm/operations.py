@@ -1,4 +1,4 @@
-"""TensorRT-LLM's operations: `trtllm-serve` commands with their YAML, scripts and containers; it is not run here."""
+"""TensorRT-LLM's operations: `trtllm-serve` commands with their YAML, scripts, containers, commands read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from gnomon.engines.operations import Container
 from gnomon.engines.trtllm import ENGINE, launch
+from gnomon.engines.trtllm.imported import config_command, import_command, own_command
 from gnomon.engines.trtllm.launch import (
+    file_options,
     first_command,
     headline,
     layout,
@@ -20,6 +22,14 @@ from gnomon.engines.trtllm.launch import (
     version_of,
 )
 from gnomon.engines.trtllm.platforms import IMAGE, RESOURCE, not_run
+from gnomon.engines.trtllm.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
 from gnomon.engines.trtllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
@@ -37,12 +47,22 @@ __all__ = [
     "check",
     "check_measured",
     "command",
+    "config_command",
     "container",
+    "file_options",
+    "graph_worker",
     "headline",
+    "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
+    "own_command",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",

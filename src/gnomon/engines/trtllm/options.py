@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines import option_values
 from gnomon.engines.option_values import bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.trtllm.graphs import DEFAULT_LARGEST, batch_sizes
@@ -20,6 +21,8 @@ from gnomon.engines.trtllm.scheduler import GUARANTEED_NO_EVICT, MAX_UTILIZATION
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Model, NotModelled, Pool
 
+TRTLLM_EXPERTS = "TRTLLM"
+"""Experts by TensorRT-LLM's own kernels for Blackwell."""
 GRAPHS = "there are no captured decode steps of these sizes here"
 QUEUED = "it decides how requests come in, which only a simulated load has"
 
@@ -126,8 +129,10 @@ OPTIONS = (
         idle="it decides how tokens leave the engine, which only a simulated load has",
     ),
     TrtllmOption(
-        "moe_config_backend", str, "the kernel of a mixture's experts; AUTO is the one of the published tables",
-        default="AUTO", choices=("AUTO",), path="moe_config.backend",
+        "moe_config_backend", str,
+        "the kernel of a mixture's experts; AUTO is the one of TensorRT-LLM's published tables (DeepGEMM, CUTLASS)",
+        default="AUTO", choices=("AUTO", TRTLLM_EXPERTS), path="moe_config.backend",
+        idle="there are no experts here, or one kernel of these alone is known",
     ),
     TrtllmOption(
         "attn_backend", str, "the attention kernels; only TensorRT-LLM's own are priced",
@@ -171,7 +176,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     """Every setting, with TensorRT-LLM's defaults where none (or None) was given. Texts such as `true` are
     understood."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    values = {name: _parsed(BY_NAME[name], value) for name, value in named.items()}
+    values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["max_seq_len"] is None:
         settings["max_seq_len"] = model.max_context
@@ -213,10 +218,7 @@ def listed() -> tuple[str, ...]:
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
-    still = {_named(name) for name in idle}
-    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in shown}
-    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
 
 
 def _check(settings: Mapping[str, Any], model: Model) -> None:
@@ -253,7 +255,8 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: TrtllmOption, value: Any) -> int | float | bool | str:
+def parsed(option: TrtllmOption, value: Any) -> int | float | bool | str:
+    """A setting's value, from a text or as it is. Raises InputError where it has no such value."""
     if option.name == "cuda_graph_batch_sizes":
         return _sizes(option, value)
     if option.kind is str:

@@ -76,9 +76,11 @@ class InflightPolicy(BatchState):
                 hint=f"Use --set enable_chunked_prefill=true, or --set max_num_tokens={prompt}.",
             )
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         self._check_prompt(prompt)
-        return super().add(prompt, output, node, loaded)
+        return super().add(prompt, output, node, loaded, adapter, priority)
 
     def forked(self, requests: Requests | None) -> Self:
         other = super().forked(requests)
@@ -102,7 +104,7 @@ class InflightPolicy(BatchState):
         else:
             return UNTIL_ARRIVAL if self.leaving or self.count < self._places else UNTIL_END
         if self.count < self._places and self._need(waiting) <= room:
-            goal, left = self.goal(waiting), self._step_tokens - len(self.decoding)
+            goal, left = self._to_compute(waiting), self._step_tokens - len(self.decoding)
             if goal <= left or self._in_chunks(goal):
                 return CALL
         return ONCE if self.leaving else UNTIL_END
@@ -221,7 +223,7 @@ class InflightPolicy(BatchState):
         while at and left > 0 and count < self._places:
             at -= 1
             request = waiting[at]
-            goal = 1 if request in self.loaded else self.goal(request)
+            goal = self._to_compute(request)
             if self._computed_by_another(request, places):
                 continue
             need = self._need(request)
@@ -267,10 +269,14 @@ class InflightPolicy(BatchState):
         self.count += 1
         self._stack.append(request)
         self._spare -= before - self.cache.free + self._whole(request) - -(-goal // block)
-        if (found or self.cached) and request not in self._made and not loaded:
+        if request not in self._made and not loaded:
             self.cached[request] = found
         self._count_chunk(end - found, found)
         return end - found, found
+
+    def _to_compute(self, request: int) -> int:
+        """Tokens of a request that waits: of one that came with its KV cache, the last."""
+        return 1 if request in self.loaded else self.goal(request)
 
     def _in_chunks(self, goal: int) -> bool:
         return self._chunked or goal > self._step_tokens

@@ -4,17 +4,11 @@ them against vLLM's own parser."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
+from gnomon.engines.command_line import FlagTable, Unused, names, unused_flags
 from gnomon.engines.vllm.options import OPTIONS
 from gnomon.engines.vllm.releases import FIRST
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The words of a long list."""
-    return tuple(text.split())
-
 
 DEGREES = {
     "tensor-parallel-size": "tp",
@@ -108,7 +102,7 @@ NOT_MODELLED = {
         performance-mode""",
     "overlapped micro-batches": "enable-dbo ubatch-size dbo-decode-token-threshold dbo-prefill-token-threshold",
     "expert load balancing and placement": """
-        enable-eplb eplb-config expert-placement-strategy enable-elastic-ep enable-return-routed-experts""",
+        eplb-config expert-placement-strategy enable-elastic-ep enable-return-routed-experts""",
     "the layout of a cache that ranks share": "dcp-kv-cache-interleave-size cp-kv-cache-interleave-size",
     "how data-parallel ranks wait for each other": "disable-nccl-for-dp-synchronization",
     "several API server processes, and where processes run on the host": """
@@ -189,30 +183,6 @@ CHOICES = {
     flashinfer_cutlass flashinfer_trtllm flydsl humming marlin triton triton_unfused"""),
 }
 """Values that vLLM takes where Gnomon prices only some of them."""
-STORED = names("""
-    awq auto_awq awq_marlin gptq auto_gptq gptq_marlin compressed-tensors modelopt modelopt_fp4 modelopt_mxfp8
-    modelopt_mixed fbgemm_fp8 fp_quant humming bitsandbytes experts_int8 quark moe_wna16 torchao inc mxfp4
-    gpt_oss_mxfp4 deepseek_v4_fp8 online int8_per_channel_weight_only mxfp8""")
-"""Methods of `--quantization` beside those that are made at load, most of which say how a checkpoint is stored."""
-OTHER_CACHES = names("""
-    int8_per_token_head nvfp4 turboquant_3bit_nc turboquant_4bit_nc turboquant_k3v4_nc turboquant_k8v4""")
-"""Formats of the cache that are not modelled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unused:
-    """Why a flag changes nothing in a plan, and whether it would change what is measured."""
-
-    why: str
-    affects: bool
-
-
-def unused(no_effect: Mapping[str, str], not_modelled: Mapping[str, str]) -> dict[str, Unused]:
-    """Flags by name, of lists by reason."""
-    found = {name: Unused(why=why, affects=False) for why, names in no_effect.items() for name in names.split()}
-    for what, names in not_modelled.items():
-        found |= {name: Unused(why=f"not modelled: {what}", affects=True) for name in names.split()}
-    return found
 
 
 def dropped(title: str, flags: Iterable[str]) -> dict[str, Unused]:
@@ -220,33 +190,22 @@ def dropped(title: str, flags: Iterable[str]) -> dict[str, Unused]:
     return dict.fromkeys(flags, Unused(why=f"a flag of earlier versions, which {title} does not have", affects=False))
 
 
-UNUSED = unused(NO_EFFECT, NOT_MODELLED) | dropped(FIRST.title, REMOVED)
+UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED) | dropped(FIRST.title, REMOVED)
 SETTINGS = {option.flag.lstrip("-"): option.name for option in OPTIONS if option.flagged and "." not in option.flag}
 """The setting behind a flag."""
 ACTING = frozenset((*DEGREES, *LAYOUT, *OWN, *SETTINGS)) - UNUSED.keys()
 KNOWN = ACTING | UNUSED.keys()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlagTable:
-    """The flags of one release."""
-
-    title: str
-    unused: Mapping[str, Unused]
-    switches: frozenset[str] = SWITCHES
-    several: frozenset[str] = SEVERAL
-    json: frozenset[str] = JSON
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CHOICES)
-    methods: tuple[str, ...] = STORED
-    caches: tuple[str, ...] = OTHER_CACHES
-    other_names: Mapping[str, str] = field(default_factory=dict)
-    """Flags by second names of theirs."""
-    paired: bool = False
-    """Whether `--disable-` stands for `--no-enable-`, and `--enable-` for `--no-disable-`."""
-
-    @property
-    def known(self) -> frozenset[str]:
-        return ACTING | self.unused.keys()
-
-
-TABLE = FlagTable(title=FIRST.title, unused=UNUSED)
+TABLE = FlagTable(
+    title=FIRST.title,
+    known=KNOWN,
+    switches=SWITCHES,
+    negatable=SWITCHES - set(ONE_WAY),
+    several=SEVERAL,
+    optional=frozenset(OPTIONAL),
+    repeated=frozenset(REPEATED),
+    json=JSON,
+    json_or_text=JSON_OR_TEXT,
+    short=SHORT,
+    folded=True,
+    dotted=True,
+)

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.base import Deployment, StageWork
+from gnomon.engines.vllm.experts import check_popularity, popularity_of
 from gnomon.engines.vllm.formats import run_model
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
 from gnomon.graph.context import decode_context
+from gnomon.graph.popularity import with_popularity
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import Stage, crossings, cut, received
 from gnomon.spec import AttentionMixer, Model, MoeFfn, Strategy
@@ -51,6 +53,7 @@ def check(deployment: Deployment) -> None:
     """Raise InputError for degrees vLLM refuses, and for those whose time is not known."""
     model, strategy = deployment.model, deployment.strategy
     _check_experts(model, strategy)
+    check_popularity(deployment)
     if strategy.pp > model.layers:
         raise InputError(
             f"{strategy.pp} stages are more than the {model.layers} layers of {model.name}",
@@ -63,27 +66,6 @@ def check(deployment: Deployment) -> None:
 def shared_cache(deployment: Deployment) -> int:
     """Ranks that share the cache of one key-value head."""
     return int(deployment.settings.get(CONTEXT, 1))
-
-
-def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
-    strategy = deployment.strategy
-    if deployment.techniques is not None:
-        deployment.techniques.check_simulated()
-    if strategy.pp > 1:
-        raise InputError(
-            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
-            where="--pp",
-            hint="`gnomon predict` prices one step through it and the most it can hold; a load can be simulated "
-            "with --tp.",
-        )
-    if strategy.dp > 1:
-        raise InputError(
-            f"{strategy.dp} data-parallel ranks have a scheduler each and step together, which is not simulated",
-            where="--dp",
-            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep, and "
-            "`gnomon plan serve` has replicas.",
-        )
 
 
 def _check_experts(model: Model, strategy: Strategy) -> None:
@@ -171,6 +153,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))
+        graph = with_popularity(graph, popularity_of(deployment.settings))
         graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))

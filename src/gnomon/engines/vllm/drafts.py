@@ -103,13 +103,6 @@ def _check(settings: Mapping[str, Any]) -> None:
             where="setting draft_parameters",
             hint="Give its parameters: draft_parameters=600000000.",
         )
-    for name, usual in (("enable_lora", False), ("scheduling_policy", "fcfs")):
-        if settings[name] != usual:
-            raise InputError(
-                f"Gnomon simulates no drafts with {name}={settings[name]}",
-                where="setting speculative_method",
-                hint=f"Leave one of them out: speculative_method={NONE}, or {name}={str(usual).lower()}.",
-            )
 
 
 def draft_cost(deployment: Deployment) -> DraftCost | None:

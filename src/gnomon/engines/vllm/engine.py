@@ -10,12 +10,13 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
-from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms
+from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms, simulated
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
-from gnomon.engines.vllm.options import captured_sizes, fill, listed, not_modelled
+from gnomon.engines.vllm.options import fill, listed, not_modelled
 from gnomon.engines.vllm.overheads import Overheads, overheads
 from gnomon.engines.vllm.releases import Release, release
 from gnomon.engines.vllm.states import state_dtype
@@ -27,7 +28,7 @@ from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 if TYPE_CHECKING:  # one step compiles no table, and starts no server
-    from gnomon.cost.table import TableStepCost
+    from gnomon.cost.ranked import DrawnCost
     from gnomon.engines.operations import Operations
 
 COSTED = (
@@ -39,6 +40,9 @@ COSTED = (
     "speculative_method",
     "num_speculative_tokens",
     "draft_parameters",
+    "expert_popularity",
+    "enable_eplb",
+    "num_redundant_experts",
 )
 """Settings that a step's cost depends on, beside the sizes that are captured."""
 
@@ -98,7 +102,14 @@ class Vllm:
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given, idle))
+        return (*there, *not_modelled(given, idle), *self._otherwise(given, idle))
+
+    def _otherwise(self, given: Mapping[str, Any], idle: Sequence[str]) -> Iterator[NotModelled]:
+        """Settings that act as in the measured release, and not quite as in this one."""
+        filled = {name.replace("-", "_"): value for name, value in given.items()}
+        for name, what in self.release.otherwise:
+            if name not in idle and filled.get(name) not in (None, 0, drafts.NONE):
+                yield NotModelled(option=f"{name}={filled[name]}", why=f"{self.release.title} {what}: not simulated")
 
     def runs_not_on(self, chip: Chip) -> str:
         return platforms.not_run(chip, self.release.title)
@@ -108,6 +119,9 @@ class Vllm:
 
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
         return degrees.stage_work(deployment)
+
+    def check_simulated(self, deployment: Deployment) -> None:
+        simulated.check(deployment)
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
@@ -164,28 +178,23 @@ class Vllm:
             max_context=settings["max_model_len"],
             lookahead=1 if settings["async_scheduling"] else 0,
             cache=cache,
+            **simulated.limits(deployment.strategy),
             **offload.limits(deployment, use),
             **self._overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
     def policy(self, settings: Mapping[str, Any], images: bool = False) -> Callable[..., Any] | None:
         """The scheduler of these settings, and of requests with images; the simulator's default where it does."""
-        if images:
-            from gnomon.sim.serving.policies.images import ImagePolicy
-
-            return ImagePolicy
-        from gnomon.engines.vllm.policies import InPlacePolicy
-        from gnomon.sim.serving.policies.offloading import OffloadingPolicy
+        from gnomon.engines.vllm.policies import InPlacePolicy, InPlaceSteppedPolicy
         from gnomon.sim.serving.policies.ordered import OrderedPolicy
-        from gnomon.sim.serving.policies.speculative import SpeculativePolicy
+        from gnomon.sim.serving.policies.stepped import SteppedPolicy
 
-        if settings["speculative_method"] != drafts.NONE:
-            return SpeculativePolicy
-        if settings["kv_offloading_size"]:
-            return OffloadingPolicy
-        if settings["scheduling_policy"] == "priority" or settings["enable_lora"]:
-            return InPlacePolicy if self.release.keeps_order else OrderedPolicy
-        return None
+        stepped = images or settings["speculative_method"] != drafts.NONE or settings["kv_offloading_size"]
+        if settings["scheduling_policy"] != "priority" and not settings["enable_lora"]:
+            return SteppedPolicy if stepped else None
+        if self.release.keeps_order:
+            return InPlaceSteppedPolicy if stepped else InPlacePolicy
+        return SteppedPolicy if stepped else OrderedPolicy
 
     def _captured(self, deployment: Deployment) -> list[int]:
         return captured_sizes(deployment.settings, deployment.pool.chip, self.release)
@@ -205,19 +214,26 @@ class Vllm:
         tower = _images().tower_cost(deployment) if deployment.images else None
         return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting, tower=tower)
 
-    def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
-        degrees.check_simulated(deployment)
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
+        from gnomon.cost.ranked import ranked  # one step compiles no table
+        from gnomon.cost.staged import StagedStepCost
+
+        simulated.check(deployment)
         settings = deployment.settings
         most = int(settings["max_model_len"])
-        return self.step_model(deployment).table(
-            max_context=most if longest is None else min(most, longest),
-            max_tokens=settings["max_num_batched_tokens"],
-            max_sequences=settings["max_num_seqs"],
-        )
+        sizes = {
+            "max_context": most if longest is None else min(most, longest),
+            "max_tokens": settings["max_num_batched_tokens"],
+            "max_sequences": settings["max_num_seqs"],
+        }
+        if deployment.strategy.pp > 1:
+            stages = self.stages(deployment)
+            return StagedStepCost.of([self.step_model(deployment, stage).table(**sizes) for stage in stages])
+        return ranked(self.step_model(deployment).table(**sizes), deployment.strategy.dp)
 
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
-    ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
+    ) -> Iterator[tuple[DrawnCost, ServingLimits]]:
         cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), self._overheads(deployment)
         yield cost, limits
         for draw in range(draws):

@@ -37,15 +37,16 @@ def check_formats(deployment: Deployment) -> None:
         raise InputError(f"'{kv_dtype}' is not priced for vllm yet", where="--kv-dtype", hint=hint)
 
 
-def run_model(deployment: Deployment) -> Model:
-    """The model with every format as it runs; a technique with its own GEMM kernels runs them as stored."""
+def run_model(deployment: Deployment, experts: str = "") -> Model:
+    """The model with every format as it runs; a technique with its own GEMM kernels runs them as stored. `experts` is
+    the kernel of experts that an engine with vLLM's layers has by a setting of its own."""
     if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
         for name, value in _asked(deployment).items():
             if value != AUTO:
                 message = f"'{value}' is not run: a technique here brings GEMM kernels of its own"
                 raise InputError(message, where=f"setting {name}", hint="Leave one of them out.")
         return deployment.model
-    return _with_kernels(running(deployment.model, deployment.pool.chip), deployment)
+    return _with_kernels(running(deployment.model, deployment.pool.chip), deployment, experts)
 
 
 def running(model: Model, chip: Chip) -> Model:
@@ -61,11 +62,12 @@ def running(model: Model, chip: Chip) -> Model:
     return replace(model, blocks=tuple(run(block) for block in model.blocks), head_format=head)
 
 
-def _with_kernels(model: Model, deployment: Deployment) -> Model:
+def _with_kernels(model: Model, deployment: Deployment, experts: str) -> Model:
     """The model with the kernel of its experts, which follows from format, chip, ranks and `moe_backend`."""
     asked = _asked(deployment)
     backend, activation = asked.values()
     _check_asked(model, asked)
+    backend = experts or backend
     dtype = deployment.dtype if deployment.dtype in PLAIN_BITS else model.working_dtype
 
     def run(block: Block) -> Block:

@@ -14,6 +14,7 @@ from gnomon.cost.step import StepPrice
 from gnomon.cost.tower import TowerCost
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.engines.vllm import networks
+from gnomon.engines.vllm.drafts import NONE
 from gnomon.engines.vllm.releases import Release
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
@@ -36,26 +37,25 @@ LARGEST = {
 the `longest_edge` of Qwen3-VL's, which Qwen3.5 has too, 16,777,216, of 32 (recalled, 2026-11)."""
 WHOLE = ("gemma3",)
 """Models whose image tokens see each other: vLLM does not split images (`is_mm_prefix_lm`)."""
-ALONE = (
-    ("enable_lora", False),
-    ("scheduling_policy", "fcfs"),
-    ("speculative_method", "none"),
-    ("kv_offloading_size", 0),
-)
 
 
 def check(deployment: Deployment) -> None:
     """Refuse what is not simulated with images, and towers without a price."""
     if deployment.images is None:
         return
-    settings = deployment.settings
-    for name, usual in ALONE:
-        if settings[name] != usual:
-            raise InputError(
-                f"Gnomon simulates no images with {name}={settings[name]}",
-                where="--images",
-                hint=f"Leave one of them out: --images, or {name}.",
-            )
+    method, strategy = deployment.settings["speculative_method"], deployment.strategy
+    if method != NONE:
+        raise InputError(
+            f"Gnomon simulates no images with speculative_method={method}",
+            where="--images",
+            hint="Leave one of them out: --images, or speculative_method.",
+        )
+    if strategy.pp * strategy.dp > 1:
+        raise InputError(
+            "Gnomon simulates no images on data-parallel ranks or a pipeline",
+            where="--images",
+            hint="Leave it out, or use --tp alone.",
+        )
     if why := networks.not_served(deployment.model):
         raise InputError(why, where="model")
     check_tower(deployment.model.towers[0], deployment.strategy.tp)

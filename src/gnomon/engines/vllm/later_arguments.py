@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 
-from gnomon.engines.vllm.arguments import (
-    CHOICES,
-    JSON,
-    OTHER_CACHES,
-    SEVERAL,
-    STORED,
-    SWITCHES,
-    TABLE,
-    UNUSED,
-    FlagTable,
-    dropped,
-    names,
-    unused,
-)
+from gnomon.engines.command_line import FlagTable, Unused, known_fields, names, unused_flags
+from gnomon.engines.imported import WeightFormats
+from gnomon.engines.vllm.arguments import ACTING, CHOICES, JSON, SEVERAL, SWITCHES, TABLE, UNUSED, dropped
+from gnomon.engines.vllm.imported_weights import FORMATS, OTHER_CACHES, STORED
 from gnomon.engines.vllm.releases import FIRST, RELEASES, release
 
 GONE = names("calculate-kv-scales max-long-partial-prefills max-num-partial-prefills override-attention-dtype")
@@ -78,31 +70,50 @@ MORE_CACHES = names("""
     int4_per_token_head nvfp4_4over6 nvfp4_ds_mla octave_k3v3 octave_k3v3_compact octave_k3v4 ultraquant_4bit""")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseFlags:
+    """What the flags of one release say."""
+
+    table: FlagTable
+    unused: Mapping[str, Unused]
+    choices: Mapping[str, tuple[str, ...]]
+    """Values that vLLM takes where Gnomon prices only some of them."""
+    formats: WeightFormats
+
+
 @cache
-def flag_table(version: str) -> FlagTable:
+def release_flags(version: str) -> ReleaseFlags:
     """The flags of a release."""
     found = release(version)
     if found is FIRST:
-        return TABLE
+        return ReleaseFlags(table=TABLE, unused=UNUSED, choices=CHOICES, formats=FORMATS)
     kept = {name: why for name, why in UNUSED.items() if name not in (*GONE, *BACK)}
-    old = dropped(found.title, (*(name for name in kept if kept[name].why == _EARLIER), *GONE))
-    return FlagTable(
-        title=found.title,
-        unused=kept | unused(NO_EFFECT, NOT_MODELLED) | old,
-        switches=(SWITCHES - frozenset(BACK)) | frozenset(SWITCHED),
-        several=SEVERAL | {"sleep-preserve-parameter-names"},
-        json=JSON | frozenset(JSON_VALUES),
+    old = dropped(found.title, (*(name for name in kept if kept[name] == _EARLIER), *GONE))
+    unused = kept | unused_flags(NO_EFFECT, NOT_MODELLED) | old
+    switched = frozenset(SWITCHED)
+    stored = tuple(name for name in (*STORED, *MORE_METHODS) if name not in FEWER_METHODS)
+    return ReleaseFlags(
+        table=replace(
+            TABLE,
+            title=found.title,
+            known=ACTING | unused.keys(),
+            switches=(SWITCHES - frozenset(BACK)) | switched,
+            negatable=(TABLE.negatable - frozenset(BACK)) | switched,
+            several=SEVERAL | {"sleep-preserve-parameter-names"},
+            json=JSON | frozenset(JSON_VALUES),
+            aliases={"device-memory-utilization": "gpu-memory-utilization"},
+            paired=True,
+        ),
+        unused=unused,
         choices={name: (*values, *MORE_CHOICES.get(name, ())) for name, values in CHOICES.items()},
-        methods=tuple(name for name in (*STORED, *MORE_METHODS) if name not in FEWER_METHODS),
-        caches=(*OTHER_CACHES, *MORE_CACHES),
-        other_names={"device-memory-utilization": "gpu-memory-utilization"},
-        paired=True,
+        formats=replace(FORMATS, stored=stored, other_caches=(*OTHER_CACHES, *MORE_CACHES)),
     )
 
 
-_EARLIER = next(iter(dropped(FIRST.title, ("any",)).values())).why
+_EARLIER = next(iter(dropped(FIRST.title, ("any",)).values()))
 
 
-def every_flag() -> frozenset[str]:
-    """Flags that any release has."""
-    return frozenset().union(*(flag_table(version).known for version in RELEASES))
+def most_known(fields: Iterable[str]) -> int:
+    """How many fields of a configuration file are flags of one release, of the one that knows most of them."""
+    names = list(fields)
+    return max(known_fields(names, release_flags(version).table) for version in RELEASES)

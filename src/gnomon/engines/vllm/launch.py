@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnomon.engines.operations import NodeLayout, Server, Variable
-from gnomon.engines.shell import comment
+from gnomon.engines.operations import NodeLayout, Server
+from gnomon.engines.shell import MASTER, comment
 from gnomon.engines.vllm import platforms
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.options import fill, flags
@@ -23,8 +23,6 @@ from gnomon.spec.plan import ROUTERS
 FIRST_PORT = 8000
 CHECKPOINT = "CHECKPOINT"
 """Stands in a command for weights that are not there yet."""
-MASTER, RANK = Variable("$MASTER_ADDR"), Variable("$rank")
-"""The address of a replica's first node, and the number of a node in its replica."""
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 MADE_ON_THE_FLY = ("fp8",)
 """Weight formats vLLM makes itself while it loads a 16-bit checkpoint (`_ONLINE_SHORTHANDS`; int8 of experts alone)."""

@@ -106,4 +106,5 @@ def limits(deployment: Deployment) -> dict[str, Any]:
         "host_adapters": settings["max_cpu_loras"],
         "adapter_copy_s": size / strategy.tp / figures["copy_bytes_s"],
         "adapter_read_s": size / figures["read_bytes_s"],
+        "adapters_wait": True,  # LoRAKernelMeta.prepare_tensors copies a flag from the device
     }

@@ -8,6 +8,7 @@ from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.engines.vllm import lora, reserve
 from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
+from gnomon.engines.vllm.redundant import redundant_bytes
 from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
 from gnomon.graph.dtypes import width
@@ -62,6 +63,7 @@ def _per_token(deployment: Deployment) -> float:
 def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: StageWeights, release: Release) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
+    weights += redundant_bytes(deployment, stage)
     weights += lora.slot_bytes(deployment, stage)
     extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
     activations = reserve.activation_bytes(model, settings, strategy, stage, release) + extra

@@ -12,17 +12,9 @@ GIB = 1024.0**3
 
 
 def check(deployment: Deployment) -> None:
-    """Refuse what is not simulated with it, and a host that is not known."""
-    settings = deployment.settings
-    if not settings["kv_offloading_size"]:
+    """Refuse a host that is not known."""
+    if not deployment.settings["kv_offloading_size"]:
         return
-    for name, usual in (("enable_lora", False), ("scheduling_policy", "fcfs"), ("speculative_method", "none")):
-        if settings[name] != usual:
-            raise InputError(
-                f"Gnomon simulates no offloading with {name}={settings[name]}",
-                where="setting kv_offloading_size",
-                hint=f"Leave one of them out: kv_offloading_size=0, or {name}={str(usual).lower()}.",
-            )
     if deployment.pool.host is None:
         raise InputError(
             f"the host of {deployment.pool.chip.name} is not known",

@@ -22,6 +22,14 @@ from gnomon.engines.vllm.launch import (
     version_of,
 )
 from gnomon.engines.vllm.platforms import Platform, has_image, not_run, platform_of, refused_dtype
+from gnomon.engines.vllm.roles import (
+    graph_worker,
+    pool_server,
+    pools_not_expressed,
+    routed_by,
+    router,
+    router_policies,
+)
 from gnomon.engines.vllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
@@ -41,13 +49,20 @@ __all__ = [
     "command",
     "config_command",
     "container",
+    "file_options",
+    "graph_worker",
     "headline",
     "import_command",
     "layout",
     "not_expressed",
     "own_checkpoint",
     "own_command",
+    "pool_server",
+    "pools_not_expressed",
     "program",
+    "routed_by",
+    "router",
+    "router_policies",
     "runner",
     "script",
     "servers",
@@ -66,6 +81,10 @@ NOT_PASSED_ON = ("enable_prefix_caching", *IN_PROCESS)
 """Settings that the runner sets itself: prompts are random, so prefixes are never shared."""
 
 command = first_command
+
+
+def file_options(plan: Plan) -> list[str]:
+    return []
 
 
 def check(plan: Plan) -> None:

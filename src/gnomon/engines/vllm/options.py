@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines import option_values
 from gnomon.engines.option_values import bad_value, boolean
 from gnomon.engines.option_values import number as number_of
+from gnomon.engines.vllm.captures import fill_capture
 from gnomon.engines.vllm.drafts import METHODS
 from gnomon.engines.vllm.drafts import fill as fill_drafts
+from gnomon.engines.vllm.experts import popularity_of
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.engines.vllm.releases import FIRST, Release
@@ -85,6 +88,21 @@ OPTIONS = (
     Option(
         "all2all_backend", str, "how tokens reach experts of other data-parallel ranks; only vLLM's default is priced",
         default="allgather_reducescatter", choices=("allgather_reducescatter",),
+    ),
+    Option(
+        "expert_popularity", str, "how tokens choose experts: uniform, or zipf:0.6 for a power law",
+        default="uniform", flagged=False,
+        idle="all experts are on every rank",
+    ),
+    Option(
+        "enable_eplb", bool, "place experts by their popularity",
+        default=False,
+        idle="all experts are on every rank, or as popular",
+    ),
+    Option(
+        "num_redundant_experts", int, "further copies of popular experts, in each layer",
+        default=0, low=0, high=2**14, written="--eplb-config.num_redundant_experts",
+        idle="there are none without enable_eplb",
     ),
     Option(
         "moe_backend", str, "the kernel of a mixture's experts",
@@ -202,9 +220,10 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = 
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
     fill_drafts(settings, named)
+    popularity_of(settings)
     _fill_batch(settings, pool.chip, release)
     _check(settings, model)
-    _fill_capture(settings, pool.chip, release)
+    fill_capture(settings, pool.chip, release)
     return settings
 
 
@@ -218,10 +237,7 @@ def listed() -> tuple[str, ...]:
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
-    still = {_named(name) for name in idle}
-    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in shown}
-    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
 
 
 def caches_prefixes(model: Model) -> bool:
@@ -237,44 +253,6 @@ def block_tokens(model: Model, chip: Chip) -> int:
     if any(mixer.indexer for mixer in latent):
         return 64
     return 32 if latent and chip.architecture.startswith("Blackwell") and chip.memory.startswith("HBM") else 16
-
-
-def captured_sizes(settings: Mapping[str, Any], chip: Chip | None = None, release: Release = FIRST) -> list[int]:
-    """Step sizes, in tokens, that vLLM captures as CUDA graphs; a smaller step is padded to the next one. The chip
-    matters to releases whose default does."""
-    if settings["enforce_eager"]:
-        return []
-    tokens = int(settings["max_num_batched_tokens"])
-    top = min(int(settings["max_cudagraph_capture_size"]), tokens)
-    sizes = set(_usual_sizes(top))
-    if tokens <= top:
-        sizes.add(tokens)
-    if release.captures_decodes and chip is not None:
-        default = _largest_capture(settings, chip, release)
-        decodes = [one for one in _decode_sizes(settings, chip, release) if one <= min(default, tokens)]
-        usual = max((*_usual_sizes(min(default, tokens)), *decodes), default=0)
-        if top == usual or tokens == top <= default:
-            sizes.update(decodes)
-    return sorted(size for size in sizes if size <= top)
-
-
-def _usual_sizes(top: int) -> list[int]:
-    return [size for size in (1, 2, 4, *range(8, 256, 8), *range(256, top + 1, 16)) if size <= top]
-
-
-def _decode_sizes(settings: Mapping[str, Any], chip: Chip, release: Release) -> list[int]:
-    """Tokens of batches of decodes alone, up to the largest, as releases capture them that do so."""
-    sequences, each = int(settings["max_num_seqs"]), 1 + int(settings["num_speculative_tokens"])
-    if each == 1:
-        return [sequences]
-    most = min(sequences, release.largest_capture(chip))
-    return [count * each for count in {*_usual_sizes(most), most}]
-
-
-def _largest_capture(settings: Mapping[str, Any], chip: Chip, release: Release) -> int:
-    """The largest step that is captured unless told otherwise: twice the decodes, with their drafts, up to a limit."""
-    each = 1 + int(settings["num_speculative_tokens"])
-    return min(2 * int(settings["max_num_seqs"]) * each, release.largest_capture(chip))
 
 
 def flags(settings: Mapping[str, Any], model: Model, pool: Pool, release: Release = FIRST) -> list[str]:
@@ -314,18 +292,6 @@ def _fill_batch(settings: dict[str, Any], chip: Chip, release: Release) -> None:
         settings["max_num_batched_tokens"] = min(tier.tokens, most)
     if sequences is None:
         settings["max_num_seqs"] = min(settings["max_num_seqs"], settings["max_num_batched_tokens"])
-
-
-def _fill_capture(settings: dict[str, Any], chip: Chip, release: Release) -> None:
-    """As vLLM does, the largest captured size is lowered to one that is really captured."""
-    name = "max_cudagraph_capture_size"
-    sizes: Sequence[int] = ()
-    if settings[name] is None:
-        settings[name] = _largest_capture(settings, chip, release)
-        top = min(settings[name], settings["max_num_batched_tokens"])
-        extra = _decode_sizes(settings, chip, release) if release.captures_decodes else ()
-        sizes = [size for size in extra if size <= top and not settings["enforce_eager"]]
-    settings[name] = max((*captured_sizes(settings), *sizes), default=0)
 
 
 def _check(settings: Mapping[str, Any], model: Model) -> None:

@@ -9,12 +9,14 @@ Not modelled: with drafts, 0.33 pads a request that comes in with one token to c
 
 from __future__ import annotations
 
-from heapq import heappush
+from typing import Self
 
 from gnomon.sim.serving.base import NO_REQUEST, ONCE, UNTIL_ARRIVAL, Decision, Queue
 from gnomon.sim.serving.caches.base import CacheModel
+from gnomon.sim.serving.policies.line import WaitingLine
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
-from gnomon.sim.serving.policies.waiting import NO_ADAPTER, ByPriority, Slots
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
+from gnomon.sim.serving.policies.waiting import NO_ADAPTER, ByPriority, Waiting
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -23,25 +25,30 @@ class InPlace(ByPriority):
     """First come first served: those that were preempted (the last one first), then by arrival. Who is passed over
     keeps its place."""
 
-    __slots__ = ("_first",)
+    __slots__ = ("_before",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._first = 0
+        self._before = 0
 
     def arrive(self, request: int, adapter: int, priority: int) -> None:
-        self._place[request] = (adapter, 0)
-        heappush(self._heaps.setdefault(adapter, []), (0, request))
+        self._adapter[request] = adapter
+        self._push((0, request))
 
     def append(self, request: int) -> None:
-        self._first -= 1
-        heappush(self._heaps.setdefault(self._place[request][0], []), (self._first, request))
+        self._before -= 1
+        self._push((self._before, request))
 
-    def forked(self) -> InPlace:
-        other = InPlace()
-        other._first, other._place = self._first, self._place.copy()
-        other._heaps = {adapter: heap[:] for adapter, heap in self._heaps.items()}
+    def forked(self) -> Self:
+        other = super().forked()
+        other._before = self._before
         return other
+
+
+def _keep_order(line: WaitingLine, limits: ServingLimits) -> Waiting:
+    if not limits.by_priority:
+        line.waiting = InPlace()
+    return line.waiting
 
 
 class InPlacePolicy(OrderedPolicy):
@@ -51,21 +58,21 @@ class InPlacePolicy(OrderedPolicy):
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
         super().__init__(requests, limits, cache)
-        if not limits.by_priority:
-            self.resumed = InPlace()
+        self.resumed = _keep_order(self._line, limits)
 
     def horizon(self, queue: Queue, now: float) -> int:
         found = super().horizon(queue, now)
         return ONCE if found == UNTIL_ARRIVAL and self.leaving and self.resumed else found
 
-    def _open(self, scheduled: set[int]) -> Slots:
-        if self._slots is None:
-            return None
-        adapter = self._adapter
-        held = scheduled | {adapter[request] for request in (*self.leaving, *self._stalled)}
+    def _in_use(self, prompts: int) -> set[int]:
+        found = super()._in_use(prompts)
+        if self._line.slots is None:
+            return found
+        adapter = self._line.adapter
+        found.update(adapter[request] for request in (*self.leaving, *self._stalled))
         if self.partial != NO_REQUEST:
-            held.add(adapter[self.partial])
-        return super()._open(held - {NO_ADAPTER})
+            found.add(adapter[self.partial])
+        return found - {NO_ADAPTER}
 
     def _decide_short(self, before: frozenset[int]) -> Decision:
         self.sweep()
@@ -79,7 +86,7 @@ class InPlacePolicy(OrderedPolicy):
                 continue
             tokens, need = self._wants(request, budget)
             while need > self.cache.free and request not in preempted:
-                last = max(batch, key=lambda one: (self._priority[one], one))
+                last = max(batch, key=lambda one: (self._line.priority[one], one))
                 at -= int(batch.index(last) < at)
                 batch.remove(last)
                 ran = runs.pop(last, 0)
@@ -93,3 +100,16 @@ class InPlacePolicy(OrderedPolicy):
             budget -= tokens
             at += 1
         return self._as_run(runs, preempted)
+
+
+class InPlaceSteppedPolicy(SteppedPolicy):
+    """See `gnomon.sim.serving.base.Policy`: beside drafts, KV offloading or images."""
+
+    leaves_step = True
+
+    def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
+        super().__init__(requests, limits, cache)
+        self.resumed = _keep_order(self._line, limits)
+
+    def _in_use(self) -> set[int]:
+        return {self._line.adapter[request] for request in self._batch} - {NO_ADAPTER} if self._line.slots else set()

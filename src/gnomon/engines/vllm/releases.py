@@ -60,6 +60,9 @@ class Release:
     unsplit_images: bool = False
     """Whether an image that is not to be split is not, even where a chunk begins with it."""
 
+    otherwise: tuple[tuple[str, str], ...] = ()
+    """Settings under which its scheduler does what is not simulated, and what that is."""
+
     @property
     def title(self) -> str:
         """As messages write it: vLLM 0.24."""
@@ -111,6 +114,10 @@ RELEASES = {
             caches_hybrids=True,
             keeps_order=True,
             unsplit_images=True,
+            otherwise=(
+                ("speculative_method", "pads a request that comes in with one token to compute to the size of decodes"),
+                ("kv_offloading_size", "lets requests whose blocks were copied back in before all others"),
+            ),
         ),
     )
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.engines.vllm.options import captured_sizes
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.engines.vllm.weights import BY_OUTPUT, StageWeights
 from gnomon.graph.dtypes import width

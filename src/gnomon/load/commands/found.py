@@ -33,6 +33,8 @@ class StartedProcess:
     """Containers of one replica."""
     chip: str = ""
     """The kind of chips, as a node selector names it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that the text writes before it starts the command, with what is in them."""
     configured: Mapping[str, EngineCommand] = field(default_factory=dict)
     """By engine, the command that its own configuration file stands for."""
 
@@ -47,3 +49,5 @@ class CommandSource:
     ignored: tuple[IgnoredOption, ...] = ()
     header: str = ""
     """The line in which a file that Gnomon wrote names its plan."""
+    router: str = ""
+    """The router that a file of Gnomon's names."""

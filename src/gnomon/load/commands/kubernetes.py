@@ -10,6 +10,7 @@ from typing import Any
 
 from gnomon.engines.operations import Variable
 from gnomon.errors import InputError
+from gnomon.load.commands.config_maps import ConfigMaps, mounted_files
 from gnomon.load.commands.found import StartedProcess
 from gnomon.load.commands.shell import ShellReader
 from gnomon.load.commands.variables import ShellVariables, environment_of
@@ -28,6 +29,7 @@ _REFERENCE = re.compile(r"\$(\$?)\(([A-Za-z_][\w.-]*)\)")
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k)?sh")
 _COMPOSED = re.compile(r"\$(\$|\{[^}]*\}|[A-Za-z_]\w*)")
 MOST_REPLICAS = 1_000_000
+GRAPH = "DynamoGraphDeployment"
 
 
 def is_manifest(fields: Mapping[str, Any]) -> bool:
@@ -38,13 +40,18 @@ def is_compose(fields: Mapping[str, Any]) -> bool:
     return isinstance(fields.get("services"), Mapping)
 
 
-def manifest_processes(document: Mapping[str, Any], where: str, used: ShellVariables) -> Iterator[StartedProcess]:
+def manifest_processes(
+    document: Mapping[str, Any], where: str, used: ShellVariables, maps: ConfigMaps
+) -> Iterator[StartedProcess]:
     """The containers of one document; none of kinds that have no pods."""
     if document.get("kind") == "List":
         for item in _sequence(document.get("items")):
-            yield from manifest_processes(_mapping(item), where, used)
+            yield from manifest_processes(_mapping(item), where, used, maps)
         return
     spec = _mapping(document.get("spec"))
+    if document.get("kind") == GRAPH:
+        yield from _graph(spec, where, used, maps)
+        return
     kind, count = document.get("kind"), _count(spec.get("replicas", 1), f"{where}, spec.replicas")
     group = _mapping(spec.get("leaderWorkerTemplate"))
     if group:
@@ -60,11 +67,22 @@ def manifest_processes(document: Mapping[str, Any], where: str, used: ShellVaria
         count = _count(predictor.get("minReplicas", 1), f"{where}, minReplicas") if predictor else count
         pods = [(predictor or _mapping(_mapping(spec.get("template")).get("spec")), 1)]
     for pod, nodes in pods:
-        for process in _containers(pod, where, used):
+        for process in _containers(pod, where, used, maps):
             yield replace(process, count=count * process.count, counted=True, nodes=nodes, chip=_chip(pod))
 
 
-def _containers(pod: Mapping[str, Any], where: str, used: ShellVariables) -> Iterator[StartedProcess]:
+def _graph(spec: Mapping[str, Any], where: str, used: ShellVariables, maps: ConfigMaps) -> Iterator[StartedProcess]:
+    """The components of a graph of NVIDIA Dynamo, as its API v1beta1 has them."""
+    for component in map(_mapping, _sequence(spec.get("components"))):
+        spot = f"{where}, component {component.get('name', '?')}"
+        pod = _mapping(_mapping(component.get("podTemplate")).get("spec"))
+        count = _count(component.get("replicas", 1), f"{spot}, replicas")
+        nodes = _count(_mapping(component.get("multinode")).get("nodeCount", 1), f"{spot}, nodeCount")
+        for process in _containers(pod, spot, used, maps):
+            yield replace(process, count=count * process.count, counted=True, nodes=nodes, chip=_chip(pod))
+
+
+def _containers(pod: Mapping[str, Any], where: str, used: ShellVariables, maps: ConfigMaps) -> Iterator[StartedProcess]:
     inside = [_mapping(pod["model"])] if isinstance(pod.get("model"), Mapping) else []
     for container in (*map(_mapping, _sequence(pod.get("containers"))), *inside):
         name = f"{where}, container {container.get('name', '?')}"
@@ -81,6 +99,7 @@ def _containers(pod: Mapping[str, Any], where: str, used: ShellVariables) -> Ite
             program=bool(container.get("command")),
             environment=environment,
             chips=_chips(_mapping(container.get("resources"))),
+            files=mounted_files(pod, container, maps),
         )
         yield from _shelled(process, used)
 
@@ -94,8 +113,14 @@ def _shelled(process: StartedProcess, used: ShellVariables) -> Iterator[StartedP
     inner = ShellVariables.of(process.environment)
     inner.used, inner.defaults = used.used, used.defaults
     for one in ShellReader(process.where, inner).processes(shlex.join(process.words)):
-        yield replace(process, words=one.words, count=one.count, alternative=one.alternative,
-                      environment={**process.environment, **one.environment})  # fmt: skip
+        yield replace(
+            process,
+            words=one.words,
+            count=one.count,
+            alternative=one.alternative,
+            files={**process.files, **one.files},
+            environment={**process.environment, **one.environment},
+        )
 
 
 def _referenced(word: str, environment: Mapping[str, str], used: ShellVariables) -> str:

@@ -6,30 +6,31 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 from gnomon import catalog
-from gnomon.engines import command_readers, engine, operated_engines, operations_of
+from gnomon.engines import command_readers, engine, operations_of
 from gnomon.engines.operations import CommandReader, EngineCommand, ImportedCommand, Operations, Variable
 from gnomon.errors import GnomonError, InputError, UnknownNameError, named_by
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.commands.found import CommandSource, StartedProcess
+from gnomon.load.commands.pools import ServerGroup, StartedServer, groups_of, joined, router_of
 from gnomon.load.commands.shell import require_counted
 from gnomon.load.commands.source import read_source
-from gnomon.load.files import as_path, read_yaml
+from gnomon.load.files import as_path, parse_yaml, read_yaml
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import model as load_model
-from gnomon.load.plan import check_format, planned_pool
-from gnomon.spec import EngineChoice, Model, Plan, Pool, Strategy
+from gnomon.load.plan import check_format, plan_pool, planned_pool
+from gnomon.spec import EngineChoice, Model, Plan, PlanPool, Pool, Strategy
 from gnomon.spec.imported import IgnoredOption, ImportedPlan
+from gnomon.spec.plan import BOTH, ROUTERS
 from gnomon.spec.questions.imported import ImportQuestion
 
-_HEADER = re.compile(r"# Gnomon plan(?: \S+)?: .+ on (\d{1,7}) x (\d{1,7}) (.+), \S+ \S+")
-"""The first line of a file that Gnomon wrote: replicas, chips of each, and the chip."""
 FIELDS = (("model", "model"), ("strategy", "degrees"), ("dtype", "weights"), ("kv_dtype", "cache"),
           ("settings", "settings"), ("version", "version"), ("nodes", "nodes"))  # fmt: skip
 MOST_REPLICAS = 1_000_000
@@ -43,6 +44,8 @@ class NamesOf:
     known: str
     """The model whose weights they are, where the user says it."""
     dtype: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What the text itself writes into files."""
 
     def model(self, name: str) -> Model:
         with named_by("--model" if self.known else "the model"):
@@ -54,17 +57,15 @@ class NamesOf:
                 raise
 
     def config(self, path: str) -> Mapping[str, Any]:
+        written = self.files.get(normpath(path))
+        if isinstance(written, Variable):
+            raise InputError(
+                "is written with values that only the shell knows", where=path, hint="Write them out in the script."
+            )
+        if written is not None:
+            return parse_yaml(written, path)
         found = as_path(path)
         return read_yaml(found if found.is_absolute() else self.folder / found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedServer:
-    """A process that an engine has read."""
-
-    process: StartedProcess
-    command: ImportedCommand
-    engine: Operations
 
 
 def imported_plan(question: ImportQuestion) -> ImportedPlan:
@@ -74,19 +75,27 @@ def imported_plan(question: ImportQuestion) -> ImportedPlan:
     source = read_source(question.source)
     names = NamesOf(folder=_folder(question.source), known=question.model or "", dtype=question.dtype or "")
     servers = list(_servers(source, names))
-    first = _one_deployment(servers, source.name)
-    pool, chip_notes = _pool(question, source, first)
-    replicas, count_notes = _replicas(question, source, servers, pool)
-    plan = _plan(first, names, pool, replicas)
-    _check(plan, names.model(first.command.model), pool)
-    ignored = (*source.ignored, *chip_notes, *count_notes, *(one for each in servers for one in each.command.ignored))
+    groups = groups_of(source, servers)
+    if not joined(groups, source):
+        groups = [_one_deployment(source, servers, groups)]
+    first, pools, notes = groups[0].first, [], list(source.ignored)
+    for group in groups:
+        pool, chip_notes = _pool(question, source, group)
+        replicas, count_notes = _replicas(question, group, pool, several=len(groups) > 1)
+        pools.append(_plan_pool(group, pool, replicas))
+        notes += [*chip_notes, *count_notes, *(one for each in group.servers for one in each.command.ignored)]
+    _check_total(question, pools)
+    plan = _plan(pools, names, first, router_of(source))
+    notes += _alone(plan, first)
+    for each in pools:
+        _check(plan.of_pool(each), names.model(first.command.model))
     used = _used(source, servers)
     return ImportedPlan(
         title=_title(plan, first.engine.TITLE),
         plan=plan,
-        ignored=tuple(dict.fromkeys(ignored)),
+        ignored=tuple(dict.fromkeys(notes)),
         variables={name: value for name, value in source.variables.items() if name in used or not used},
-        command=_written(first.engine, plan),
+        command=_written(first.engine, plan.of_pool(pools[0])),
     )
 
 
@@ -112,7 +121,11 @@ def _servers(source: CommandSource, names: NamesOf) -> Iterator[StartedServer]:
                 continue
             require_counted(process)
             with _placed(process.where):
-                yield StartedServer(process=process, command=reader.import_command(command, names), engine=found)
+                yield StartedServer(
+                    process=process,
+                    command=reader.import_command(command, replace(names, files=process.files)),
+                    engine=found,
+                )
             break
 
 
@@ -140,23 +153,20 @@ class _placed:
             error.where = ", ".join(filter(None, [self._where, error.where]))
 
 
-def _one_deployment(servers: Sequence[StartedServer], name: str) -> StartedServer:
+def _one_deployment(
+    source: CommandSource, servers: Sequence[StartedServer], groups: Sequence[ServerGroup]
+) -> ServerGroup:
     """The servers' common deployment. Raises InputError where they have none."""
-    heads = [server for server in servers if not server.command.worker]
-    if not servers:
-        known = " or ".join(found.TITLE for each in operated_engines() if (found := operations_of(each)))
-        raise InputError(f"starts no server of {known}", where=name)
-    if not heads:
-        hint = "Import the command of the node that takes requests."
-        raise InputError("starts only processes that work for a server elsewhere", where=name, hint=hint)
+    heads = [one for group in groups for one in group.heads]
     first = heads[0]
     for other in heads[1:]:
         if other.command.same != first.command.same or other.engine.NAME != first.engine.NAME:
             field, word = next(pair for pair in (*FIELDS, ("", "engines")) if _differ(first, other, pair[0]))
             one, two = (_shown(each, field) for each in (first, other))
             message = f"starts servers with different {word if word.endswith('s') else f'{word}s'}, {one} and {two}"
-            raise InputError(message, where=name, hint="A plan has equal replicas: import one of the commands.")
-    return first
+            hint = "Replicas of a plan are equal, unless a router or their roles join them: import one of the commands."
+            raise InputError(message, where=source.name, hint=hint)
+    return ServerGroup(heads=tuple(heads), servers=tuple(servers), header=groups[0].header)
 
 
 def _differ(one: StartedServer, other: StartedServer, field: str) -> bool:
@@ -181,10 +191,11 @@ def _ranks(command: ImportedCommand) -> int:
 
 
 def _pool(
-    question: ImportQuestion, source: CommandSource, first: StartedServer
+    question: ImportQuestion, source: CommandSource, group: ServerGroup
 ) -> tuple[Pool, tuple[IgnoredOption, ...]]:
     """The chips of one replica, by what says it first: the user, a node selector, the header of Gnomon's own files."""
-    ranks, selected, header = _ranks(first.command), first.process.chip, _HEADER.fullmatch(source.header)
+    first, header = group.first, group.header
+    ranks, selected = _ranks(first.command), first.process.chip
     if question.on is not None:
         pool = parse_pool(question.on)
         unlike = selected and not _same_chip(selected, pool)
@@ -194,7 +205,7 @@ def _pool(
     if not selected and not header:
         hint = "Give --on, such as --on H100 or --on H100:8 for all replicas."
         raise InputError("nothing says which chips it runs on", where=source.name, hint=hint)
-    named = selected or (header[3] if header else "")
+    named = selected or (header.chip if header else "")
     try:
         chip = find_chip(named, first.process.where if selected else source.name)
     except GnomonError as error:
@@ -211,17 +222,17 @@ def _same_chip(selected: str, pool: Pool) -> bool:
 
 
 def _replicas(
-    question: ImportQuestion, source: CommandSource, servers: Sequence[StartedServer], pool: Pool
+    question: ImportQuestion, group: ServerGroup, pool: Pool, *, several: bool
 ) -> tuple[int, tuple[IgnoredOption, ...]]:
-    heads = [one for one in servers if not one.command.worker]
+    heads, header = group.heads, group.header
     sure = [one for one in heads if not one.process.alternative] or heads[:1]
-    counted = sum(one.process.count for one in sure)
-    ranks, header = _ranks(heads[0].command), _HEADER.fullmatch(source.header)
-    if header and int(header[2]) == ranks and not heads[0].process.counted:
-        counted = int(header[1])
+    counted = sum(one.process.count * one.command.replicas for one in sure)
+    ranks = _ranks(heads[0].command)
+    if header and header.ranks == ranks and not heads[0].process.counted:
+        counted = header.replicas
     notes = tuple(_chip_counts(sure))
     total = _total(question.on)
-    if not total:
+    if not total or several:
         return _possible(counted), notes
     said = any(one.process.counted for one in heads) or counted > 1
     if total % ranks or (said and total != counted * ranks):
@@ -229,6 +240,14 @@ def _replicas(
         hint = f"Give --on {pool.chip.reference}, and the number follows."
         raise InputError(f"{total:,} chips are not {wanted}", where="--on", hint=hint)
     return _possible(total // ranks), notes
+
+
+def _check_total(question: ImportQuestion, pools: Sequence[PlanPool]) -> None:
+    """Of several pools, `--on CHIP:N` are the chips of all."""
+    total, taken = _total(question.on), sum(pool.chips for pool in pools)
+    if len(pools) > 1 and total and total != taken:
+        hint = f"Give --on {pools[0].chip}, and the number follows."
+        raise InputError(f"{total:,} chips are not the {taken:,} of all pools", where="--on", hint=hint)
 
 
 def _possible(replicas: int) -> int:
@@ -248,7 +267,7 @@ def _total(on: str | Pool | None) -> int:
 def _chip_counts(heads: Sequence[StartedServer]) -> Iterator[IgnoredOption]:
     """What containers and variables say of chips beside the degrees. Raises InputError where they are too few."""
     for one in heads:
-        needed = -(-_ranks(one.command) // max(one.command.nodes, one.process.nodes))
+        needed = -(-_ranks(one.command) * one.command.replicas // max(one.command.nodes, one.process.nodes))
         for given, what in ((one.process.chips, "chips of the container"), (one.command.devices, "visible chips")):
             if given and given < needed:
                 message = f"its degrees take {needed} chips on each node, and it has {given}"
@@ -257,21 +276,39 @@ def _chip_counts(heads: Sequence[StartedServer]) -> Iterator[IgnoredOption]:
                 yield IgnoredOption(option=f"{given} {what}", why=f"the degrees take {needed} of them")
 
 
-def _plan(first: StartedServer, names: NamesOf, pool: Pool, replicas: int) -> Plan:
-    command = first.command
-    written = names.known or command.model
-    return Plan(
-        model=_reference(written),
+def _plan_pool(group: ServerGroup, pool: Pool, replicas: int) -> PlanPool:
+    command = group.first.command
+    return PlanPool(
+        role=command.role,
         chip=pool.chip.file or pool.chip.reference,
         per_node=pool.unusual_node_size,
         power_limit_w=pool.power_limit_w,
         replicas=replicas,
+        weight=group.header.weight if group.header else 1.0,
         strategy=command.strategy,
         dtype=command.dtype,
         kv_dtype=command.kv_dtype,
-        checkpoint=command.model if names.known and _reference(command.model) != _reference(written) else "",
-        engine=EngineChoice(name=first.engine.NAME, version=command.version, settings=dict(command.settings)),
+        engine=EngineChoice(name=group.first.engine.NAME, version=command.version, settings=dict(command.settings)),
     )
+
+
+def _plan(pools: Sequence[PlanPool], names: NamesOf, first: StartedServer, router: str) -> Plan:
+    written, model = names.known or first.command.model, first.command.model
+    several = len(pools) > 1 or pools[0].replicas > 1
+    return Plan.of_pools(
+        tuple(pools),
+        model=_reference(written),
+        router=router if router and several else ROUTERS[0],
+        checkpoint=model if names.known and _reference(model) != _reference(written) else "",
+    )
+
+
+def _alone(plan: Plan, first: StartedServer) -> Iterator[IgnoredOption]:
+    """A server of a role whose other half is not there serves nobody; its plan is one that does both."""
+    role = first.command.role
+    if not plan.pools and role != BOTH:
+        why = "not modelled without the servers of the other role: priced as one that computes prompts and answers"
+        yield IgnoredOption(option=f"the role {role}", why=why, affects=True)
 
 
 def _reference(written: str) -> str:
@@ -282,13 +319,13 @@ def _reference(written: str) -> str:
         return written
 
 
-def _check(plan: Plan, model: Model, pool: Pool) -> None:
+def _check(plan: Plan, model: Model) -> None:
     """Refuse degrees that the model cannot be cut into, and settings that the engine refuses."""
     if not unpriced(model):
         check_degrees(model, plan.strategy)
     made = engine(plan.engine.label)
     _, settings = made.arranged(plan.strategy, plan.engine.settings)
-    made.settings(settings, model, replace(pool, count=plan.ranks) if pool.count != plan.ranks else pool)
+    made.settings(settings, model, plan_pool(plan, plan.ranks))
 
 
 def _written(engine: Operations, plan: Plan) -> str:
@@ -300,6 +337,9 @@ def _written(engine: Operations, plan: Plan) -> str:
 
 
 def _title(plan: Plan, title: str) -> str:
-    shown = _degrees(plan.strategy)
-    replica = f"({plan.chip}{f', {shown}' if shown else ''}, {plan.dtype})"
-    return f"{plan.model}, {plan.replicas:,} x {replica}, {title}"
+    shown = []
+    for pool in plan.each_pool:
+        degrees = _degrees(pool.strategy)
+        replica = f"({pool.chip}{f', {degrees}' if degrees else ''}, {pool.dtype})"
+        shown.append(f"{f'{pool.role} ' if plan.disaggregated else ''}{pool.replicas:,} x {replica}")
+    return f"{plan.model}, {' + '.join(shown)}, {title}"

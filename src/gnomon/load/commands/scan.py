@@ -1,10 +1,11 @@
-"""Shell text prepared for `shlex`: quoted characters are kept apart from those that mean something, comments and here
-documents are dropped, and what a shell would fill in stays marked. Nothing is expanded here."""
+"""Shell text prepared for `shlex`: quoted characters are kept apart from those that mean something, comments are
+dropped, here documents set aside, and what a shell would fill in stays marked. Nothing is expanded here."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 
 from gnomon.errors import InputError
 
@@ -16,7 +17,7 @@ END = chr(0xE901)
 """The end of what a shell would fill in, which is written `${…}` or `$(…)` however it was."""
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _PRIVATE = re.compile("[\x00\ue000-\uf8ff]")
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_HEREDOC = re.compile(r"<<(-?)\s*(['\"\\]?)(\w+)\2?")
 _ENDS_WORD = " \t\n;&|()<>"
 _BRACKETS = {"(": ")", "{": "}"}
 BREAK = ";"
@@ -26,7 +27,7 @@ def tokens(text: str, where: str) -> list[str]:
     """Words and operators of a text, a `;` for every end of a line. Raises InputError for a quote without its end."""
     if _PRIVATE.search(text):
         raise InputError("holds characters that no command has", where=where)
-    lexer = shlex.shlex(_Scan(_without_heredocs(text), where).prepared(), posix=True, punctuation_chars=";&|()<>")
+    lexer = shlex.shlex(_Scan(_parted(text)[0], where).prepared(), posix=True, punctuation_chars=";&|()<>")
     lexer.commenters, lexer.whitespace_split = "", True
     try:
         return list(lexer)
@@ -44,18 +45,45 @@ def _kept(text: str) -> str:
     return "".join(chr(ord(letter) + _SHIFT) if ord(letter) < 128 else letter for letter in text)
 
 
-def _without_heredocs(text: str) -> str:
-    """The lines of here documents, which are another program's input, become empty ones."""
-    lines, until = [], ""
+@dataclass(frozen=True, slots=True)
+class HereDocument:
+    """Lines that a script hands to a program, up to the word that ends them."""
+
+    until: str
+    text: str
+    filled: bool
+    """Whether the shell fills variables in."""
+
+
+def here_documents(text: str) -> list[HereDocument]:
+    """All of a text, in their order."""
+    return _parted(text)[1]
+
+
+def quoted(text: str) -> str:
+    """A here document's text as the one word that a shell would make of it."""
+    escaped = text.replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _parted(text: str) -> tuple[str, list[HereDocument]]:
+    """The text with empty lines for those of here documents, which are another program's input, and these."""
+    lines: list[str] = []
+    found: list[HereDocument] = []
+    opened: re.Match[str] | None = None
+    inside: list[str] = []
     for line in text.replace("\r\n", "\n").split("\n"):
-        if until:
-            until = "" if line.strip() == until else until
-            lines.append("")
+        if opened is None:
+            opened, inside = (_HEREDOC.search(line) if "<<<" not in line else None), []
+            lines.append(line)
             continue
-        found = _HEREDOC.search(line) if "<<<" not in line else None
-        until = found[2] if found else ""
-        lines.append(line)
-    return "\n".join(lines)
+        lines.append("")
+        if line.strip() == opened[3]:
+            found.append(HereDocument(opened[3], "".join(f"{one}\n" for one in inside), not opened[2]))
+            opened = None
+        else:
+            inside.append(line.lstrip("\t") if opened[1] else line)
+    return "\n".join(lines), found
 
 
 class _Scan:

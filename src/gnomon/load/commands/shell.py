@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from posixpath import normpath
 
 from gnomon.engines.operations import Variable
 from gnomon.errors import InputError
 from gnomon.load.commands.docker import container_of
 from gnomon.load.commands.found import StartedProcess
-from gnomon.load.commands.scan import tokens
+from gnomon.load.commands.scan import HereDocument, here_documents, literal, quoted, tokens
 from gnomon.load.commands.variables import ShellVariables
 
 _OPERATOR = re.compile(r"[;&|()]+")
@@ -41,21 +42,47 @@ class ShellReader:
     otherwise: int = 0
     """How many `else` branches we are in."""
     depth: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+    """Files that the text writes, with what is in them."""
 
     def processes(self, text: str) -> Iterator[StartedProcess]:
         """Every command of the text with the variables that it is called with."""
         current: list[str] = []
+        handed: list[tuple[str, str]] = []
+        documents = here_documents(text)
         found = iter([*tokens(text, self.where), ";"])
         for token in found:
             if _REDIRECTION.fullmatch(token):
-                next(found, None)
+                handed.append((token, next(found, "")))
             elif token == "(" and current and re.fullmatch(r"[A-Za-z_]\w*\+?=", current[-1]):
                 self._list(current.pop(), found)
             elif _OPERATOR.fullmatch(token):
+                self._write(current, handed, documents)
                 yield from self._command(current)
-                current = []
+                current, handed = [], []
             else:
                 current.append(token)
+
+    def _write(self, raw: list[str], handed: list[tuple[str, str]], documents: list[HereDocument]) -> None:
+        """Keep what a command writes into a file: a here document, or the text of `echo` and `printf %s`."""
+        words = [word for token in raw for word in self.variables.words(token)] if handed else []
+        ends = [literal(word).lstrip("-") for operator, word in handed if operator == "<<"]
+        into = [self.variables.text(word) for operator, word in handed if operator in (">", ">|", ">>")]
+        into += [word for word in words[1:] if not word.startswith("-")] if words[:1] == ["tee"] else []
+        text = _printed(words)
+        for end in ends:
+            document = next((one for one in documents if one.until == end), None)
+            if document is not None:
+                documents.remove(document)
+                text = self._filled(document)
+        for name in into if text is not None else ():
+            self.files[normpath(name)] = text or ""
+
+    def _filled(self, document: HereDocument) -> str:
+        """A here document with what the script itself sets; a `Variable` where something in it is not known."""
+        if not document.filled or not re.search(r"[$`\\]", document.text):
+            return document.text
+        return self.variables.text("".join(tokens(quoted(document.text), self.where)))
 
     def _list(self, assigned: str, found: Iterator[str]) -> None:
         """`NAME=(words)` and `NAME+=(words)`."""
@@ -149,8 +176,20 @@ class ShellReader:
             environment={**around, **environment},
             count=count,
             alternative=bool(self.otherwise),
+            files=dict(self.files),
         )
         yield container_of(process)
+
+
+def _printed(words: list[str]) -> str | None:
+    """What `echo TEXT` or `printf %s TEXT` writes; nothing of any other command."""
+    if words[:1] == ["echo"] and not any(word.startswith("-") for word in words[1:]):
+        made = " ".join(words[1:])
+    elif words[:1] == ["printf"] and len(words) == 3 and words[1].removesuffix("\\n") == "%s":
+        made = words[2]
+    else:
+        return None
+    return Variable(made) if any(isinstance(word, Variable) for word in words) else made
 
 
 def _inner_text(words: list[str]) -> str | None:

@@ -10,15 +10,17 @@ from typing import Any
 
 from gnomon.engines import command_readers, operated_engines
 from gnomon.errors import InputError
+from gnomon.load.commands.config_maps import config_maps
 from gnomon.load.commands.found import CommandSource, StartedProcess
 from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes
 from gnomon.load.commands.shell import ShellReader
 from gnomon.load.commands.variables import ShellVariables
 from gnomon.load.files import MIB, as_path, is_file, is_there, parse_yaml, read_text
 from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.plan import ROUTERS
 
 STRUCTURED = (".yaml", ".yml", ".json")
-HEADER = "# Gnomon plan"
+HEADER, ROUTER = "# Gnomon plan", "# Router: "
 MOST_TEXT = 100_000
 """Letters of a command."""
 MOST_PROCESSES = 10_000
@@ -75,19 +77,27 @@ def _source(name: str, processes: list[StartedProcess], variables: ShellVariable
     taken = [IgnoredOption(option=f"${{{key}:-{value}}}", why=why) for key, value in variables.defaults.items()]
     return CommandSource(
         name=name, processes=tuple(processes), variables=dict(sorted(variables.used.items())), ignored=tuple(taken),
-        header=header,
+        header=header, router=_router(text) if header else "",
     )  # fmt: skip
+
+
+def _router(text: str) -> str:
+    found = next((line for line in text.splitlines()[:5] if line.startswith(ROUTER)), "")
+    name = found.removeprefix(ROUTER).strip()
+    return name if name in ROUTERS else ""
 
 
 def _structured(text: str, name: str) -> CommandSource:
     variables = ShellVariables()
     processes: list[StartedProcess] = []
-    for fields in _documents(text, name):
+    documents = list(_documents(text, name))
+    maps = config_maps(documents)
+    for fields in documents:
         if str(fields.get("schema", "")).startswith("gnomon."):
             hint = "`gnomon compare`, `tune` and `export` take it as it is."
             raise InputError(f"is a file of Gnomon already ({fields['schema']})", where=name, hint=hint)
         if is_manifest(fields):
-            processes += manifest_processes(fields, f"{name}, {fields['kind']}", variables)
+            processes += manifest_processes(fields, f"{name}, {fields['kind']}", variables, maps)
         elif is_compose(fields):
             processes += compose_processes(fields, name, variables)
         else:
@@ -106,11 +116,12 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
 
 def _configured(fields: Mapping[str, Any], name: str) -> Iterator[StartedProcess]:
     """The configuration file of an engine."""
-    for engine, found in command_readers():
-        command = found.config_command(fields)
-        if command is not None:
-            yield StartedProcess(words=(), where=name, configured={engine: command})
-            return
+    read = {engine: found.config_command(fields) for engine, found in command_readers()}
+    known = {engine: command for engine, command in read.items() if command is not None}
+    if known:
+        first = max(known, key=lambda engine: known[engine].known)
+        yield StartedProcess(words=(), where=name, configured={first: known[first]})
+        return
     keys = ", ".join(map(str, list(fields)[:3])) or "nothing"
     hint = "Known: Kubernetes manifests, compose files, and an engine's own configuration."
     raise InputError(f"holds no command: its fields are {keys}", where=name, hint=hint)

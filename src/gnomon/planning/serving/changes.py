@@ -245,17 +245,18 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def _flags(plan: Plan, changed: Plan, started: Operations | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Flags of one replica's command to set, and to leave out; none where nothing here starts the engine."""
+    """Flags of one replica's command, and fields of the file it reads, to set and to leave out; none where nothing
+    here starts the engine."""
     if started is None:
         return (), ()
     try:
-        before, after = (_grouped(started.command(one)) for one in (plan, changed))
+        before, after = ([*_grouped(started.command(one)), *started.file_options(one)] for one in (plan, changed))
     except GnomonError:
         return (), ()
     kept = {text.partition(" ")[0] for text in after}
     return (
         tuple(text for text in after if text not in before),
-        tuple(name for text in before if (name := text.partition(" ")[0]) not in kept),
+        tuple(name.rstrip(":") for text in before if (name := text.partition(" ")[0]) not in kept),
     )
 
 

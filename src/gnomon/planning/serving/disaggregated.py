@@ -52,7 +52,7 @@ def disaggregated_space(setup: Setup, fleet: Cluster, plain: list[PlanFamily]) -
             pool = Candidate(family=one, replicas=replicas)
             for other in behind:
                 taken = pool.chips if one.chip == other.chip else 0
-                most = (counts[other.chip] - taken) // other.tp
+                most = (counts[other.chip] - taken) // other.chips
                 if most < 1 or one.dtype != other.dtype:
                     continue
                 found.append(replace(other, most=most, order=first + len(found), prefill=pool, alone=other))
@@ -78,7 +78,7 @@ def _by_role(setup: Setup, plain: list[PlanFamily]) -> dict[int, frozenset[str]]
 
 def _roles_of(setup: Setup, family: PlanFamily, name: str, usual: Mapping[str, int]) -> frozenset[str]:
     """What a knob allows more of: tokens per step, which prompts need, or sequences, which decodes are."""
-    engine, deployment = setup.deploy(family.chip, family.tp, family.dtype, setup.engine.settings, family.ep)
+    engine, deployment = setup.deploy_family(family, setup.engine.settings)
     settings = dict(deployment.settings) | dict(usual)
     before, after = engine.capacity(settings), engine.capacity(settings | {name: dict(family.settings)[name]})
     roles = {"prefill": after.step_tokens != before.step_tokens, "decode": after.sequences != before.sequences}
@@ -337,7 +337,7 @@ def _model(replica: Replica) -> ReplicaModel:
 
 
 def _idle_w(family: PlanFamily, deployment: Deployment) -> float:
-    return family.tp * deployment.pool.chip.idle_w
+    return family.chips * deployment.pool.chip.idle_w
 
 
 def _digest(share: Requests) -> Hashable:

@@ -110,7 +110,7 @@ class ServingEvaluator:
         if family not in self._bounds:
             replica = self.replicas[family]
             times = self._times.setdefault(replica.cost_key, KnownSteps(replica.cost, self._demand))
-            idle_w = family.tp * replica.deployment.pool.chip.idle_w
+            idle_w = family.chips * replica.deployment.pool.chip.idle_w
             self._bounds[family] = bounds(times, replica.limits, self._goals, idle_w)
         return self._bounds[family]
 

@@ -33,6 +33,8 @@ ROUTED = (ROUTERS[0], "weighted")
 OBJECTIVES = ("cost", "throughput")
 TRIES = 8
 """How often a mixture is made again without what the full load did not hold."""
+Place = tuple[str, int, int, int, int]
+"""A chip, and the degrees."""
 LEAST_RATE = 1e-12
 
 
@@ -110,12 +112,12 @@ class MixedSearch:
         return ThinnedEvaluator(self.evaluator, self.task.job.rate_per_s)
 
     @cached_property
-    def groups(self) -> dict[tuple[str, int, int], list[PlanFamily]]:
+    def groups(self) -> dict[Place, list[PlanFamily]]:
         """Families of equal price, that differ in number format and settings: chip and degrees."""
-        found: dict[tuple[str, int, int], list[PlanFamily]] = {}
+        found: dict[Place, list[PlanFamily]] = {}
         for family in self.fitting:
             if missed_by_bound(self.thinned.bounds(family), self.task.goals) is None:
-                found.setdefault((family.chip, family.tp, family.ep), []).append(family)
+                found.setdefault((family.chip, family.tp, family.ep, family.dp, family.pp), []).append(family)
         return found
 
     @cached_property

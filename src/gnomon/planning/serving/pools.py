@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,9 +14,10 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec
 from gnomon.planning.serving.kv_transfer import KvTransfer, kv_transfer
+from gnomon.planning.serving.results import ReplicaResult, ResultOptions
 from gnomon.planning.steps.energy import power_use
 from gnomon.search.bounds import Demand, KnownSteps
-from gnomon.sim.serving import ServingRun, saturation_rps
+from gnomon.sim.serving import RunLog, ServingRun, saturation_rps
 from gnomon.sim.serving.routers import router
 from gnomon.sim.serving.system import ReplicaModel, ServingStage, SystemRun, simulate_system
 from gnomon.spec import EngineChoice, NotModelled, PlanPool, Requests, ServingLimits, ServingLoad
@@ -59,6 +60,7 @@ class PoolsInput:
     trace: RequestTrace | None
     asked: Mapping[str, Any]
     concurrency: int | None = None
+    options: ResultOptions = field(default_factory=ResultOptions)
 
 
 @dataclass(frozen=True)
@@ -178,12 +180,20 @@ class PooledSystem:
 
         return kv_transfer(one.engine, one.deployment, other.deployment, self.chips, self.how, prompt_s)
 
-    def run(self, stream: Requests, clients: int | None = None, costs: Costs | None = None) -> SystemRun:
+    def run(
+        self,
+        stream: Requests,
+        clients: int | None = None,
+        costs: Costs | None = None,
+        logs: Mapping[int, Sequence[RunLog]] | None = None,
+    ) -> SystemRun:
+        """`logs` has one of each replica, by the place of its pool."""
         costs = costs or [(pool.cost, pool.limits) for pool in self.pools]
-        models = {
-            id(pool): (ReplicaModel(cost=cost, limits=limits, weight=weight),) * pool.spec.replicas
-            for pool, (cost, limits), weight in zip(self.pools, costs, self.weights, strict=True)
-        }
+        models = {}
+        for place, (pool, (cost, limits), weight) in enumerate(zip(self.pools, costs, self.weights, strict=True)):
+            model = ReplicaModel(cost=cost, limits=limits, weight=weight)
+            several = (model,) * pool.spec.replicas
+            models[id(pool)] = tuple(replace(model, log=log) for log in logs[place]) if logs else several
         stages = [
             ServingStage(
                 replicas=[replica for pool in stage for replica in models[id(pool)]],
@@ -202,6 +212,20 @@ class PooledSystem:
                 last = first + pool.spec.replicas
                 yield pool, [one for one, at in zip(runs, numbers, strict=True) if first <= at < last]
                 first = last
+
+    def replicas_of(self, run: SystemRun, logs: Mapping[int, Sequence[RunLog]]) -> Iterator[ReplicaResult]:
+        """Each replica with its run, as `run` kept logs of it."""
+        for stage, (pools, runs, numbers) in enumerate(zip(self.stages, run.stages, run.numbers, strict=True)):
+            by_number = dict(zip(numbers, runs, strict=True))
+            each = [(pool, log) for pool in pools for log in logs[self.pools.index(pool)]]
+            for number, (pool, log) in enumerate(each):
+                yield ReplicaResult(
+                    deployment=pool.deployment,
+                    first=stage == 0,
+                    last=stage == len(self.stages) - 1,
+                    run=by_number.get(number),
+                    log=log,
+                )
 
     @cached_property
     def sustained(self) -> float:

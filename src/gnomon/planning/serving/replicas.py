@@ -53,15 +53,25 @@ class Setup:
         """The engine, which is the same on all chips."""
         return next(iter(self.bindings.values())).engine
 
+    def deploy_family(self, family: PlanFamily, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+        """One replica of a family on just the chips it needs."""
+        strategy = Strategy(tp=family.tp, ep=family.ep, dp=family.dp, pp=family.pp, techniques=self.techniques)
+        return self._deployed(family.chip, strategy, family.dtype, settings)
+
     def deploy(
         self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
     ) -> tuple[Engine, Deployment]:
         """One replica on just the chips it needs."""
+        return self._deployed(chip, Strategy(tp=tp, ep=ep, techniques=self.techniques), dtype, settings)
+
+    def _deployed(
+        self, chip: str, strategy: Strategy, dtype: str, settings: Mapping[str, Any]
+    ) -> tuple[Engine, Deployment]:
         binding = self.bindings[chip]
         draft = DeploymentDraft(
             model=self.model,
-            pool=replace(binding.pool, count=tp),
-            strategy=Strategy(tp=tp, ep=ep, techniques=self.techniques),
+            pool=replace(binding.pool, count=strategy.ranks),
+            strategy=strategy,
             dtype=dtype,
             kv_dtype=self.kv_dtype or None,
             settings=settings,
@@ -124,7 +134,7 @@ class Replicas:
         )
 
     def _deploy(self, family: PlanFamily, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
-        return self._setup.deploy(family.chip, family.tp, family.dtype, settings, family.ep)
+        return self._setup.deploy_family(family, settings)
 
     def _cost(self, engine: Engine, deployment: Deployment) -> tuple[Hashable, tuple[StepCost, Curves]]:
         """One cost for the widest of the settings it only has to cover, shared by all that it fits."""

@@ -71,7 +71,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         not_modelled=(
             *replica.engine.not_modelled(question.engine.settings, chip, _idle(question, replica)),
             *_not_modelled(question, best),
-            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, replica.limits),
+            *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
             *idle_in_plans(question.fleet, question.model),
         ),
@@ -261,7 +261,8 @@ def pool_label(question: PlanTask, plan: Candidate) -> str:
     family = plan.family
     labels = {knob.name: knob.label for knob in question.bindings[family.chip].engine.knobs}
     budgets = [labels.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
-    degrees = [f"TP {family.tp}", *([f"EP {family.ep}"] if family.ep > 1 else [])]
+    others = {"PP": family.pp, "DP": family.dp, "EP": family.ep}
+    degrees = [f"TP {family.tp}", *(f"{name} {degree}" for name, degree in others.items() if degree > 1)]
     parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
     return f"{plan.replicas} x ({', '.join(parts)})"
 
@@ -300,7 +301,7 @@ def pool_of_plan(question: PlanTask, role: str, plan: Candidate, evaluator: Serv
         per_node=pool.unusual_node_size,
         power_limit_w=pool.power_limit_w,
         replicas=plan.replicas,
-        strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),
+        strategy=Strategy(tp=family.tp, pp=family.pp, dp=family.dp, ep=family.ep, techniques=question.techniques),
         dtype=family.dtype,
         kv_dtype=question.kv_dtype,
         engine=EngineChoice(name=replica.engine.name, version=replica.engine.version, settings=replica.settings),

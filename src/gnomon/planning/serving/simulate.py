@@ -68,7 +68,7 @@ def simulate_replica(
         *in_files(deployment.pool, deployment.model),
         *idle_seed(load, given.trace, stream, closed),
         *idle_rate(load, stream),
-        *unread_columns(stream, load, given.trace, limits, closed or stream.follows is not None),
+        *unread_columns(stream, load, given.trace, [limits]),
         *unused_times(given.trace, given.concurrency),
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}

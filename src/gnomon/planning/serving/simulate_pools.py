@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gnomon import catalog
@@ -17,11 +18,12 @@ from gnomon.planning.serving.pools import (
     drawn_costs,
     pool_energy_j,
 )
+from gnomon.planning.serving.results import pool_results
 from gnomon.planning.serving.simulate import check_lengths, settled_run, stream_words
-from gnomon.planning.serving.unread import unread_columns, unused_times
+from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.unmodelled import idle_rate, idle_seed
 from gnomon.search.judge import overloaded
-from gnomon.sim.serving import ServingRun
+from gnomon.sim.serving import RunLog, ServingRun
 from gnomon.sim.serving.run import StepTotals
 from gnomon.sim.serving.system import SystemRun
 from gnomon.spec import NotModelled, Requests
@@ -39,11 +41,14 @@ def simulate_pools(given: PoolsInput, progress: Callable[[int], None] | None = N
     system = bound_pools(given, stream)
     for pool in system.pools:
         check_lengths(stream, given.load.trace, given.trace, pool.spec.replica, pool.limits.max_context)
-    run = system.run(stream, given.concurrency)
+    logged = bool(given.options.goals or given.options.series)
+    logs = {place: [RunLog() for _ in range(pool.spec.replicas)] for place, pool in enumerate(system.pools)}
+    run = system.run(stream, given.concurrency, logs=logs if logged else None)
     if progress:
         progress(len(stream))
     found = as_run(system, run)
-    return _report(given, system, run, found, stream)
+    more = pool_results(found, list(system.replicas_of(run, logs)), given.options) if logged else {}
+    return replace(_report(given, system, run, found, stream), **more)
 
 
 def as_run(system: PooledSystem, run: SystemRun) -> ServingRun:
@@ -80,7 +85,7 @@ def _report(
     late = found.requests.arrival_s, found.first_token_s, found.finish_s
     return ServingReport(
         title=f"{_title(system)}: {stream_words(found.requests, inputs)}",
-        not_modelled=tuple(_unmodelled(given, system, stream)),
+        not_modelled=tuple(_unmodelled(given, system, stream, found.preemptions > 0)),
         saturation_rps=system.sustained,
         overloaded=given.concurrency is None and overloaded(*late, rates, endless=inputs.get("rate") is not None),
         settled=settled_run(found),
@@ -161,11 +166,12 @@ def _inputs(given: PoolsInput, system: PooledSystem, requests: int) -> dict[str,
     }
 
 
-def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests) -> Iterator[NotModelled]:
+def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests, preempted: bool) -> Iterator[NotModelled]:
     listed: dict[tuple[str, str], NotModelled] = {}
     for pool in system.pools:
         spec = pool.spec.replica
-        for one in pool.engine.not_modelled(spec.settings, pool.deployment.pool.chip):
+        idle = idle_settings(pool.engine, pool.deployment, spec.settings, stream, preempted)
+        for one in pool.engine.not_modelled(spec.settings, pool.deployment.pool.chip, idle):
             listed[one.option, one.why] = one
     yield from listed.values()
     if system.transfer:
@@ -179,7 +185,7 @@ def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests) -> It
         yield NotModelled(option="weight", why=f"the router {given.router} does not go by weights")
     yield from idle_seed(given.load, given.trace, stream, given.concurrency is not None)
     yield from idle_rate(given.load, stream)
-    yield from unread_columns(stream, given.load, given.trace)
+    yield from unread_columns(stream, given.load, given.trace, [pool.limits for pool in system.pools])
     yield from unused_times(given.trace, given.concurrency)
 
 

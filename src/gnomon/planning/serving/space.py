@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from gnomon.errors import InputError
 from gnomon.planning.serving.replicas import Setup
 from gnomon.search import PlanFamily, families
+from gnomon.search.base import Shape
 from gnomon.spec import Cluster, Pool
 
 NO_DEGREE = "the model cannot be cut over its chips"
@@ -33,26 +34,30 @@ def plan_space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Pl
 
 
 def _cut(setup: Setup, space: list[PlanFamily]) -> list[PlanFamily]:
-    """Families whose degrees the engine takes: blocks of a quantised model may not be cut into as many parts. Raises
-    where it takes none."""
+    """Families whose degrees the engine takes, and whose loads are simulated: blocks of a quantised model may not be
+    cut into as many parts. Pipelines take part where the model does not fit without. Raises where there is none."""
     refused: list[InputError] = []
+    whole: set[tuple[str, str]] = set()
+    """Chips and formats in which the model fits without a pipeline."""
 
     def runs(family: PlanFamily) -> bool:
         try:
-            setup.deploy(family.chip, family.tp, family.dtype, setup.engine.settings, family.ep)
+            engine, deployment = setup.deploy_family(family, setup.engine.settings)
+            engine.check_simulated(deployment)
+            if family.pp == 1 and engine.memory(deployment).kv_blocks > 0:
+                whole.add((family.chip, family.dtype))
         except InputError as error:
             refused.append(error)
             return False
         return True
 
-    known: dict[tuple[str, int, int, str], bool] = {}
+    known: dict[Shape, bool] = {}
     for family in space:
-        place = family.chip, family.tp, family.ep, family.dtype
-        if place not in known:
-            known[place] = runs(family)
+        if family.shape not in known:
+            known[family.shape] = runs(family)
     if known and not any(known.values()):
         raise refused[0]
-    return [family for family in space if known[family.chip, family.tp, family.ep, family.dtype]]
+    return [one for one in space if known[one.shape] and (one.pp == 1 or (one.chip, one.dtype) not in whole)]
 
 
 def left_out(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...], planned: set[str]) -> dict[str, str]:

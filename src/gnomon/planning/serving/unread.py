@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.base import Deployment, Engine
 from gnomon.errors import GnomonError
+from gnomon.sim.serving.policies.chunked import ChunkedPolicy
+from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.spec import NotModelled, Requests, ServingLoad
 from gnomon.spec.loads.popularity import priorities_text
 from gnomon.spec.serving import ServingLimits
@@ -19,9 +22,10 @@ WHY = {
     "adapter": "all requests run as on the base model, unless the engine has adapters",
     "priority": "requests are scheduled in order of arrival, unless the engine goes by priority",
 }
-IN_TURNS = "requests of sessions and closed loops are sent one by one, without it"
 COLUMNS = {"adapter": "adapter", "priority": "priority"}
 """Columns of a trace that they come from."""
+CHUNKED = (ChunkedPolicy, OrderedPolicy, SteppedPolicy)
+"""Schedulers that decide the same, each with more features than the one before it."""
 ROUTED = "plans take turns one by one, at the earliest time they can arrive: a router may send them anywhere"
 
 
@@ -29,17 +33,16 @@ def unread_columns(
     stream: Requests,
     load: ServingLoad,
     trace: RequestTrace | None,
-    limits: ServingLimits | None = None,
-    one_by_one: bool = False,
+    limits: Sequence[ServingLimits] = (),
 ) -> tuple[NotModelled, ...]:
-    """Columns of a load that no figure depends on within these limits, by the flags or the columns that gave them; and
-    what the trace's reader left out. `one_by_one`: requests are sent as clients have answers."""
-    read = {"adapter"} if limits and limits.adapter_slots else set()
-    read |= {"priority"} if limits and limits.by_priority else set()
+    """Columns of a load that no figure depends on within the limits of its replicas, by the flags or the columns that
+    gave them; and what the trace's reader left out."""
+    read = {"adapter"} if any(one.adapter_slots for one in limits) else set()
+    read |= {"priority"} if any(one.by_priority for one in limits) else set()
     found = [
-        NotModelled(option=option, why=IN_TURNS if name in read else WHY[name])
+        NotModelled(option=option, why=WHY[name])
         for name in NOT_READ
-        if getattr(stream, name) is not None and (one_by_one or name not in read)
+        if getattr(stream, name) is not None and name not in read
         for option in _options(name, load)
     ]
     return (*found, *(trace.not_modelled if trace else ()))
@@ -52,19 +55,14 @@ def idle_settings(
     or keep blocks that nobody asks for again: without one of them the scheduler's limits are the same but for that."""
 
     def told(limits: ServingLimits) -> ServingLimits:
-        if stream.adapter is None and limits.adapter_slots:
-            gone: dict[str, Any] = {
-                "adapter_slots": 0,
-                "host_adapters": 0,
-                "adapter_copy_s": 0.0,
-                "adapter_read_s": 0.0,
-            }
-            limits = replace(limits, **gone, policy=limits.policy if limits.by_priority else None)
+        gone: dict[str, Any] = {}
+        if stream.adapter is None:
+            gone |= {"adapter_slots": 0, "host_adapters": 0, "adapter_copy_s": 0.0, "adapter_read_s": 0.0}
         if stream.priority is None:
-            limits = replace(limits, by_priority=False, policy=limits.policy if limits.adapter_slots else None)
-        if stream.prefixes is None and not preempted and limits.host_blocks:
-            limits = replace(limits, host_blocks=0, host_block_s=0.0, host_copy_s=0.0, policy=None, cache=None)
-        return replace(limits, cache=None, kv_blocks=0)
+            gone["by_priority"] = False
+        if stream.prefixes is None and not preempted:
+            gone |= {"host_blocks": 0, "host_block_s": 0.0, "host_copy_s": 0.0}
+        return replace(limits, **gone, policy=_scheduler(limits), cache=None, kv_blocks=0)
 
     found, limits = [], engine.limits(deployment)
     for name in given:
@@ -74,12 +72,17 @@ def idle_settings(
             other = engine.limits(replace(deployment, settings=dict(deployment.settings) | settings))
         except GnomonError:
             continue
-        alone = stream.prefixes is None and not preempted and limits.policy == other.policy
+        alone = stream.prefixes is None and not preempted and _scheduler(limits) == _scheduler(other)
         names = ("by_priority", "host_blocks", "adapter_slots", *(["cache"] if alone else []))
         ordered = any(getattr(limits, one) != getattr(other, one) for one in names)
         if ordered and told(limits) == told(other):
             found.append(name)
     return tuple(found)
+
+
+def _scheduler(limits: ServingLimits) -> Any:
+    """What makes the scheduler; one and the same for all that are chunked."""
+    return None if limits.policy in CHUNKED else limits.policy
 
 
 def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModelled, ...]:

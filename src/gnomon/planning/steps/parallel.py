@@ -23,6 +23,8 @@ def parallel(
         padded = engine.host(deployment).steps(steps).padded
         worst = max(float(op.imbalance(padded).max()) for op in uneven)
         found["experts"] = {"ranks": uneven[0].ranks, "held": max(op.held for op in uneven), "busiest_over_mean": worst}
+        if any(op.excess for op in uneven):
+            found["experts"]["uneven"] = True
     return found
 
 

@@ -40,16 +40,25 @@ Single batches and whole loads of networks under a real vLLM, measured by us wit
 those route, which may be less evenly than a trained network does."""
 
 ON_DEPLOYMENTS = """\
-Published loads under vLLM, simulated with as many clients (or as large a batch) as they had, each client sending its
-next request when the last is answered, so that never more are in flight than there are clients, and lengths as
-published. TTFT and TPOT are means over the run, as published ones are: the first requests of all clients, which come
-at once, count in both. Of the engine's own years all rows are taken, of others some of every deployment, the same
-ones every time; rows that others of the same plan contradict are left out. InferenceX's servers are set as its
-scripts set them; elsewhere a cache whose format is not recorded is taken to be in that of the activations. Rows
-whose first tokens wait for a full cache are counted apart: a little more or less memory changes them several times
-over. All are predicted as vLLM 0.24: rows of engines from 2023 and 2024, in a group of their own, show how far
-engines have come as much as how far off Gnomon is. No other serving engine is modelled yet; their rows are counted
-as left out."""
+Published loads under vLLM, TensorRT-LLM and SGLang, simulated with as many clients (or as large a batch) as they had,
+each client sending its next request when the last is answered, so that never more are in flight than there are
+clients, and lengths as published. TTFT and TPOT are means over the run, as published ones are: the first requests of
+all clients, which come at once, count in both. Of the engines' own years all rows are taken (of TensorRT-LLM the half
+of the plans that its host figures were not fitted to), of others some of every deployment, the same ones every time;
+rows that others of the same plan contradict are left out. InferenceX's servers are set as its scripts set them;
+elsewhere a cache whose format is not recorded is taken to be in that of the activations. Rows whose first tokens wait
+for a full cache are counted apart: a little more or less memory changes them several times over. Rows of vLLM are
+predicted as 0.24: those of 2023 and 2024, in a group of their own, show how far the engine has come as much as how
+far off Gnomon is. SGLang's rows were read from the web (`measurements/published`); TPOT and TTFT are medians there,
+as published. Those whose source does not say which form its card has are predicted as SXM, in a group of their own."""
+
+ON_DISAGGREGATED = """\
+Rows with prefill and decode replicas apart are simulated as `gnomon simulate serve --pool` does; no fit uses any of
+them. Throughput is not published: it follows from the clients and what each of their requests takes, measured and
+predicted alike. The table does not say whether MTP drafted tokens. Where InferenceX's configurations have a row's point
+only without it, MTP is off; where they have it with and without, the row is counted apart (MTP not recorded) and
+predicted without. Replicas with data-parallel attention that are refused under load are priced by one decode step at
+the load of a steady closed loop (TPOT, one decode step); their first tokens and throughput are not predicted."""
 
 AICONFIGURATOR = """\
 AIConfigurator, on a sample of its own: TPOT 22%, TTFT 46%; from a comparison known to us, not run by us, and not on
@@ -94,7 +103,8 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     parts += [f"![Predicted over measured by size]({beside}/sizes.svg)", f"![What bands hold]({beside}/coverage.svg)"]
     parts += [_list(beside, "operators")]
     parts += ["## Chips not seen", ON_UNSEEN, _unseen(payload), "## Steps", ON_STEPS, _section(payload, "steps")]
-    parts += [_list(beside, "steps"), "## Deployments", ON_DEPLOYMENTS, _section(payload, "deployments")]
+    parts += [_list(beside, "steps"), "## Deployments", ON_DEPLOYMENTS, ON_DISAGGREGATED]
+    parts += [_section(payload, "deployments")]
     parts += [*_kept_out(payload), f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
     parts += [AICONFIGURATOR, _counts(payload["deployments"]), _list(beside, "deployments")]
     parts += ["## Training runs", ON_RUNS, _section(payload, "runs"), _counts(payload["runs"]), _list(beside, "runs")]
@@ -218,7 +228,7 @@ def _kept_out(payload: Mapping[str, Any]) -> Iterator[str]:
     """The half of the deployments that is kept out of every fit; results from before it was do not have it."""
     found = payload["deployments"].get("kept_out", {})
     if found.get("totals"):
-        yield "Of these, the half whose plans no fit may use, in all, by chip and by number format:"
+        yield "Of vLLM's recent rows, the half whose plans no fit may use, in all, by chip and by number format:"
         yield scored(("what",), found["totals"])
         yield from (scored((name, "what"), found[name]) for name in ("chip", "precision"))
 

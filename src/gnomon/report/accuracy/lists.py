@@ -16,6 +16,10 @@ SOURCES = {
     "ml_energy": "ML.ENERGY leaderboard, vLLM 0.11.1",
     "llm_inference_bench": "LLM-Inference-Bench, arXiv 2411.00136",
     "splitwise": "Splitwise, ISCA 2024, perf_model.csv",
+    "trtllm_docs": "perf overview of TensorRT-LLM's documentation, releases 0.19 and later",
+    "cookbook-...": "sgl-project/sgl-cookbook, docs/autoregressive",
+    "gpustack-...": "gpustack/gpustack, docs/performance-lab",
+    "nv_aic_validation": "validation runs of NVIDIA AIConfigurator (Apache-2.0)",
 }
 
 
@@ -57,7 +61,7 @@ def steps(payload: Payload) -> str:
 
 def deployments(payload: Payload) -> str:
     found = payload["deployments"]
-    names = ("id", "engine_version", "model", "chip", "chips", "dtype", "clients", "input", "output")
+    names = ("id", "engine_version", "model", "chip", "chips", "plan", "dtype", "clients", "input", "output")
     sources = [f"- `{name}`: {said}." for name, said in SOURCES.items()]
     parts = ["# Deployments", "Sources of the measured figures:", "\n".join(sources), _rows(found["rows"], names)]
     return _page([*parts, "## Left out", left_out(found["left_out"], "source")])
@@ -79,7 +83,7 @@ def _rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
         band = NOTHING if row["low"] is None else f"{value(row, 'low')} to {value(row, 'high')}"
         held = {None: NOTHING, True: "yes", False: "no"}[row["inside"]]
         figures = (row["what"], value(row, "measured"), value(row, "predicted"), band, f"{row['error']:+.1%}", held)
-        lines.append((*(str(row[name]) or NOTHING for name in names), *figures))
+        lines.append((*(str(row.get(name, "")) or NOTHING for name in names), *figures))
     return grid(lines, "<" * (len(names) + 1) + ">" * 5)
 
 

@@ -11,9 +11,9 @@ from gnomon.sim.serving.base import Policy, Progress, Recorder, StepRecord
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.log import RunLog
+from gnomon.sim.serving.replica import station_of
 from gnomon.sim.serving.run import ServingRun, StepTotals
 from gnomon.sim.serving.saturation import saturation_rps
-from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -48,7 +48,7 @@ def simulate(
     curves for further runs on the same cost. `log` keeps a row for each span of steps that is made at once.
     """
     check(requests, limits)
-    station = Station(requests, cost, limits, record, progress, curves)
-    station.watch(log)
-    station.run()
-    return station.result(requests)
+    replica = station_of(requests, cost, limits, record, progress, curves)
+    replica.watch(log)
+    replica.run()
+    return replica.result(requests)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnomon.sim.serving.check import check
+from gnomon.sim.serving.replica import station_of
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router
 from gnomon.sim.serving.run import ServingRun, StepTotals
-from gnomon.sim.serving.station import Station
 from gnomon.sim.serving.system import ReplicaModel, SystemRun
 from gnomon.spec.workload import Floats, Ints, Requests
 
@@ -106,7 +106,7 @@ def _stage(requests: Requests, shares: Sequence[tuple[ReplicaModel, Ints, Reques
     runs = []
     for model, at, share in shares:
         check(share, model.limits)
-        station = Station(share, model.cost, model.limits, None, None, model.curves)
+        station = station_of(share, model.cost, model.limits, curves=model.curves)
         if loaded:
             station.load_all()
         station.run()

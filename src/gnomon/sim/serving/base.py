@@ -59,7 +59,7 @@ class Queue:
     def __init__(self) -> None:
         self.head = 0
         """The first that has never run."""
-        self.visible_s: list[float] = []
+        self.visible_s = array("d")
         """When the scheduler can see each request; at last, when it could see one that is not known yet."""
         self.scheduled_s = array("d")
         """When each first ran."""
@@ -80,7 +80,7 @@ class Decision(NamedTuple):
     tokens: int
     """All tokens of the step."""
     variant: int = 0
-    """What the cost of a step with prompts depends on beside: the number of adapters in it."""
+    """What the cost of a step with prompts depends on beside (`gnomon.cost.step.variant`)."""
 
 
 class Policy(Protocol):
@@ -101,18 +101,22 @@ class Policy(Protocol):
     leaving: dict[int, int]
     """Tokens of the requests that only wait for their last token."""
     resumed: list[int]
-    """Preempted requests."""
+    """Preempted requests; some policies have all here that wait and that the scheduler can see."""
     loaded: set[int]
     """Requests whose keys and values were sent here, all but those of their last token."""
-    cached: dict[int, int]
-    """Tokens that a request found in the cache when it last came in before its first token, where it did."""
+    cached: array[int]
+    """Tokens that each request found in the cache when it last came in before its first token."""
 
     held_s: float
     """What the last decision's step waits for on the host before it is launched, where it has prompts."""
 
     @property
+    def away(self) -> int:
+        """Requests that were preempted and are not back."""
+
+    @property
     def variant(self) -> int:
-        """What steps of the present decodes have that their cost depends on: the number of adapters in them."""
+        """What steps of the present decodes have that their cost depends on (`gnomon.cost.step.variant`)."""
 
     @property
     def context(self) -> int:
@@ -152,9 +156,11 @@ class Policy(Protocol):
 
     def totals(self) -> StepTotals: ...
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
-        """One more request that may come in, the node of its prefix, and whether its keys and values were sent here,
-        all but those of its last token; its index."""
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
+        """One more request that may come in, the node of its prefix, whether its keys and values were sent here, all
+        but those of its last token, and its LoRA adapter and priority; its index."""
 
     def forked(self, requests: Requests | None) -> Self:
         """A copy, to go on by itself with requests of which the first are those known so far."""

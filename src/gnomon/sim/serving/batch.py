@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from typing import Self
+
+import numpy as np
 
 from gnomon.sim.serving.base import NO_REQUEST, Decision
 from gnomon.sim.serving.caches.base import NO_ROOM, CacheModel
 from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Requests
+from gnomon.spec.workload import Ints, Requests
+
+
+def as_array(column: Ints | Sequence[int]) -> array[int]:
+    """A column of requests whose numbers are objects only while they are used."""
+    return array("q", np.asarray(column, np.int64).tobytes())
+
+
+def grown(known: array[int], requests: Requests | None) -> array[int]:
+    """A copy of a column, with zeros for requests that are new."""
+    return known + array("q", bytes(8 * (len(requests) - len(known)) if requests else 0))
 
 
 class BatchState:
@@ -35,8 +48,7 @@ class BatchState:
     held_s = 0.0
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
-        self._prompt: list[int] = requests.input_tokens.tolist()
-        self._output: list[int] = requests.output_tokens.tolist()
+        self._prompt, self._output = as_array(requests.input_tokens), as_array(requests.output_tokens)
         self._block, self._places, self._step_tokens = limits.block_tokens, limits.max_sequences, limits.max_step_tokens
         self.cache = cache
         self._total = self._least_free = limits.kv_blocks
@@ -62,30 +74,46 @@ class BatchState:
         """Whether a step is in flight whose outputs are not known yet; the loop says so."""
         self.loaded: set[int] = set()
         """Requests that wait and whose keys and values were sent here, all but those of their last token."""
-        self.cached: dict[int, int] = {}
-        """Tokens that a request found in the cache when it last came in before its first token, where it did."""
+        self.cached = array("q", bytes(8 * len(requests)))
+        """Tokens that each request found in the cache when it last came in before its first token."""
 
     def forked(self, requests: Requests | None) -> Self:
         """A copy of the batch, to go on by itself with requests of which the first are those known so far."""
         other = copy(self)
-        other._prompt, other._output = (
-            (requests.input_tokens.tolist(), requests.output_tokens.tolist()) if requests else ([], [])
-        )
+        known = (requests.input_tokens, requests.output_tokens) if requests else ((), ())
+        other._prompt, other._output = (as_array(column) for column in known)
         other._crossings, other._ends, other._stack = self._crossings[:], self._ends[:], self._stack[:]
         other._made, other.decoding = self._made.copy(), self.decoding.copy()
         other.leaving, other.resumed = self.leaving.copy(), self.resumed[:]
-        other.cached, other.cache = self.cached.copy(), self.cache.forked(requests)
+        other.cached, other.cache = grown(self.cached, requests), self.cache.forked(requests)
         other.loaded = self.loaded.copy()
         return other
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         """One more request that may come in; its index."""
         self._prompt.append(prompt)
         self._output.append(output)
+        self.cached.append(0)
         self.cache.add(node)
         if loaded:
             self.loaded.add(len(self._prompt) - 1)
         return len(self._prompt) - 1
+
+    def share(self, other: BatchState) -> None:
+        """Requests, cache and what waits are those of another batch of the same scheduler."""
+        self._prompt, self._output, self._made = other._prompt, other._output, other._made
+        self.cache, self.resumed, self.cached, self.loaded = other.cache, other.resumed, other.cached, other.loaded
+
+    def limit_places(self, most: int) -> None:
+        """So many requests may hold a place from now on."""
+        self._places = most
+
+    @property
+    def away(self) -> int:
+        """Requests that were preempted and are not back."""
+        return len(self.resumed)
 
     @property
     def peak_blocks(self) -> int:
@@ -133,7 +161,7 @@ class BatchState:
             self.partial, self.partial_tokens = request, found + new
         self.count += 1
         self._stack.append(request)
-        if (found or self.cached) and request not in self._made and not loaded:
+        if not loaded and request not in self._made:
             self.cached[request] = found
         self._prefills += 1
         self._prefill_tokens += new
@@ -146,22 +174,6 @@ class BatchState:
         self._prefill_tokens += new
         self._prefill_pairs += new * cached + new * (new + 1) // 2
         self._prefill_context += new + cached
-
-    def begin(self, request: int) -> tuple[bool, int]:
-        """The prompt is through, and the step that ran it is on the clock: decode from now on.
-
-        Returns whether that step made its first token, and the request's tokens if it also made its last, else 0.
-        """
-        made, clock = self._made.get(request, 0) if self._made else 0, self.clock
-        goal, more = self._prompt[request] + made, self._output[request] - made - 1
-        if more == 0:
-            return not made, goal
-        base, end = goal - clock, clock + more
-        self.decoding[request] = (base, end)
-        self._base_sum += base
-        self._crossings[-base % self._block] += 1
-        heappush(self._ends, (end, request))
-        return not made, 0
 
     def to_next_end(self) -> tuple[int, int]:
         """Decode steps until one of them finishes a request, and as many of them as find blocks. There must be one."""
@@ -247,17 +259,25 @@ class BatchState:
             self.clock += 1
             ended = self.retire() if self._ends and self._ends[0][0] <= self.clock else {}
         firsts: list[int] = []
+        clock, known = self.clock, self._made
         for request in prompts:
             if request == self.partial:
                 if self.partial_tokens < self.goal(request):
                     continue
                 self.partial = NO_REQUEST
             outputs += 1
-            is_first, tokens = self.begin(request)
-            if is_first:
+            made = known.get(request, 0) if known else 0
+            goal, end = self._prompt[request] + made, clock + self._output[request] - made - 1
+            if not made:
                 firsts.append(request)
-            if tokens:
-                ended[request] = tokens
+            if end == clock:
+                ended[request] = goal
+                continue
+            base = goal - clock
+            self.decoding[request] = (base, end)
+            self._base_sum += base
+            self._crossings[-base % self._block] += 1
+            heappush(self._ends, (end, request))
         return firsts, ended, outputs
 
     def release(self) -> None:

@@ -16,7 +16,7 @@ from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_cur
 
 LEVEL = 0.01
 """Clocks that are told apart, as a share of the highest: an H200 has steps of 15 of 1,980 MHz."""
-BY_LEVEL = 1 << 32
+BY_LEVEL = 1 << 48
 """Curves of one level stand so far from those of the next in `Curves`."""
 
 
@@ -25,12 +25,14 @@ class ClockState:
 
     __slots__ = (
         "_begun", "_busy_until", "_clocked", "_cost", "_curves", "_decodes", "_energy_share", "_free_w", "_governor",
-        "_own_clocked", "_own_watts", "_watts", "_window_s", "dynamic_j", "level", "slowdown", "until", "weighted_s",
+        "_own_clocked", "_own_watts", "_slowdown_of", "_watts", "_window_s", "dynamic_j", "level", "slowdown", "until",
+        "weighted_s",
     )  # fmt: skip
 
     def __init__(self, governor: Governor, cost: StepCost, curves: Curves) -> None:
         self._governor, self._cost, self._curves = governor, cost, curves
         self._free_w, self._window_s = governor.limit_w - governor.active_w, governor.window_s
+        self._slowdown_of = governor.slowdown
         self._clocked = self._watts = self._own_clocked = self._own_watts = 0.0
         """Of the average and of the stretch: the share of time that follows the clock, and watts at full clock."""
         self._begun = self._busy_until = 0.0
@@ -65,7 +67,7 @@ class ClockState:
             clocked, watts = full.demand(context)
             self._begin(start, clocked, watts, self._window_s)
             self._decodes, level = decodes, self.level
-            steady = _level(self._governor.slowdown(clocked, watts)) if watts > self._free_w else 0
+            steady = round((self._slowdown_of(clocked, watts) - 1) / LEVEL) if watts > self._free_w else 0
             self.until = inf if level == steady else start + self._window_s
             if not level:
                 return full
@@ -97,7 +99,8 @@ class ClockState:
             before = (1 - exp(-passed)) / passed
             average = watts + (kept_watts - watts) * before
             if average > free:
-                level = _level(self._governor.slowdown(clocked + (kept_clocked - clocked) * before, average))
+                slowdown = self._slowdown_of(clocked + (kept_clocked - clocked) * before, average)
+                level = round((slowdown - 1) / LEVEL)
         if level != self.level:
             self.level, self.slowdown = level, 1 + LEVEL * level
             self._energy_share = self._governor.energy_share(self.slowdown)
@@ -108,7 +111,3 @@ class ClockState:
         made = DecodeCurve(known, sequences, self._curves.get(decodes))
         self._curves[decodes + level * BY_LEVEL] = made
         return made
-
-
-def _level(slowdown: float) -> int:
-    return round((slowdown - 1) / LEVEL)

@@ -10,6 +10,7 @@ arrived before them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from copy import copy
 from math import inf
 
@@ -31,6 +32,10 @@ OUTPUT_WAIT = 0.5
 """Of the front end's work on requests that arrived before an output, what the output waits for. On bursts of 32 to 512
 requests to `vllm serve` (the same file) the mean absolute log error of TTFT p50 is 0.31 with none of it, 0.15 with
 half and 0.17 with all, each with the other figures fitted to it."""
+
+
+AT_ONCE = 1 << 14
+"""Requests of a load whose numbers are objects at one time."""
 
 
 class FrontEnd:
@@ -84,6 +89,29 @@ class FrontEnd:
                 each = self._most_s
         self.door_s = door = (arrival_s if arrival_s > door else door) + each
         return door + self._ingress_s
+
+    def all_visible_s(self, requests: Requests, first: int) -> Iterator[float]:
+        """The same of all requests from a place on, some thousands at a time."""
+        columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
+        for at in range(first, len(requests), AT_ONCE):
+            yield from self._visible_s(*(column[at : at + AT_ONCE].tolist() for column in columns))
+
+    def _visible_s(self, arrivals_s: list[float], prompts: list[int], outputs: list[int]) -> list[float]:
+        if self._tokenize_s:
+            return [self.visible_s(*request) for request in zip(arrivals_s, prompts, outputs, strict=True)]
+        owed, output_s, most_s, ingress_s = self._owed_s, self._output_s, self._most_s, self._ingress_s
+        door, found = self.door_s, []
+        for arrival_s, tokens in zip(arrivals_s, outputs, strict=True):
+            each = self._request_s
+            owed.append(output_s * tokens)
+            if len(owed) > BURST:
+                each += owed.popleft()
+                if each > most_s:
+                    each = most_s
+            door = (arrival_s if arrival_s > door else door) + each
+            found.append(door + ingress_s)
+        self.door_s = door
+        return found
 
     def tokenized_last_s(self, arrival_s: float) -> float:
         """When the tokenizer was through with the last request, which arrived then."""

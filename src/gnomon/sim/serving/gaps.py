@@ -38,6 +38,11 @@ class GapHistogram:
         self._counts += np.bincount(at, counts, self._counts.size)
         self._sums += np.bincount(at, gaps * counts, self._sums.size)
 
+    def include(self, other: GapHistogram) -> None:
+        """Those of another one, too."""
+        self._counts += other._counts
+        self._sums += other._sums
+
     @property
     def count(self) -> float:
         return float(self._counts.sum())
@@ -82,7 +87,14 @@ class _StepSpan:
 
 def token_gaps(log: RunLog) -> GapHistogram:
     """All gaps of a run that is over."""
-    found, others = GapHistogram(), np.array(log.others, float).reshape(-1, 3)
+    found = GapHistogram()
+    for one in log.ranks or [log]:
+        _add_gaps(found, one)
+    return found
+
+
+def _add_gaps(found: GapHistogram, log: RunLog) -> None:
+    others = np.array(log.others, float).reshape(-1, 3)
     before, left = _times(log)
     for first in range(0, len(log), ROWS):
         here = slice(first, first + ROWS)
@@ -94,7 +106,6 @@ def token_gaps(log: RunLog) -> GapHistogram:
         known = own > 0
         found.add((span.first_s - span.before_s)[known], own[known])
         _add_later(found, span)
-    return found
 
 
 def _times(log: RunLog) -> tuple[Floats, Floats]:

@@ -9,6 +9,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.curve import Curves
+from gnomon.sim.serving.replica import station_of
 from gnomon.sim.serving.run import ServingRun
 from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
@@ -56,7 +57,7 @@ def simulate_on(
     where it is one of the first of them."""
     if held is None or not held.begins(requests):
         check(requests, limits)
-        replica = Station(requests, cost, limits, None, None, curves)
+        replica = station_of(requests, cost, limits, curves=curves)
     elif len(held.run.requests) == len(requests):
         return held
     else:

@@ -55,11 +55,13 @@ class RunLog:
 
     __slots__ = (
         "_clock", "_common_s", "_front", "_newcomers", "_policy", "_preempted", "_rows", "before_s", "governed",
-        "late_s", "limits", "others", "through",
+        "late_s", "limits", "others", "ranks", "through",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._rows = array("d")
+        self.ranks: list[RunLog] = []
+        """Logs of data-parallel ranks, where there are several: their decodes pause apart."""
         self.late_s: dict[int, float] = {}
         """By row: how much later its last tokens leave, as the host launches another step."""
         self.before_s: dict[int, float] = {}
@@ -80,6 +82,10 @@ class RunLog:
         self._policy, self._front, self.limits = policy, front, limits
         self._clock, self.governed = clock or _FullClock(), clock is not None
 
+    def share_preempted(self, other: RunLog) -> None:
+        """Requests that leave the batch of one log may come back in that of the other."""
+        self._preempted = other._preempted
+
     def __len__(self) -> int:
         return len(self._rows) // WIDTH
 
@@ -97,7 +103,7 @@ class RunLog:
         decodes = len(policy.decoding)
         self._rows.extend(
             (start, end, self._front.left_s, last_s, steps, decodes, 0, decodes)
-            + (len(policy.resumed), policy.cache.free, clock.dynamic_j, clock.weighted_s)
+            + (policy.away, policy.cache.free, clock.dynamic_j, clock.weighted_s)
         )
 
     def stepped(
@@ -117,7 +123,7 @@ class RunLog:
                 self._common_s = self._left_s
         self._rows.extend(
             (start, end, self._front.left_s, end - start, 1, decodes, len(decision.prompts), outputs)
-            + (len(policy.resumed), policy.cache.free, clock.dynamic_j, clock.weighted_s)
+            + (policy.away, policy.cache.free, clock.dynamic_j, clock.weighted_s)
         )
         if self._preempted and outputs > decodes:
             self._come_back(decision.prompts, firsts, ended)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.station import Station
+from gnomon.sim.serving.replica import station_of
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -24,7 +24,9 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits, *,
     """Requests per second beyond which the queue of a load of such lengths grows without bound; of a decode replica,
     to which prompts come with their KV cache (`loaded`)."""
     tokens = float((requests.input_tokens + requests.output_tokens / 2).mean())
-    held = math.ceil(min(limits.max_sequences, limits.kv_blocks * limits.block_tokens / max(tokens, 1.0)))
+    held = limits.ranks * math.ceil(
+        min(limits.max_sequences, limits.kv_blocks * limits.block_tokens / max(tokens, 1.0))
+    )
     count = min(max(LEAST_REQUESTS, GENERATIONS * held), MOST_REQUESTS)
     random = np.random.Generator(np.random.PCG64(0))
     at = random.permutation(max(count, len(requests)))[:count] % len(requests)
@@ -34,7 +36,7 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits, *,
     outputs[:held] = np.maximum(1, outputs[:held] * random.random(outputs[:held].size)).astype(np.int64)
     waiting = replace(taken, arrival_s=np.zeros(count), output_tokens=outputs)
     check(waiting, limits)
-    replica = Station(waiting, cost, limits, None, None)
+    replica = station_of(waiting, cost, limits)
     if loaded:
         replica.load_all()
     replica.run()

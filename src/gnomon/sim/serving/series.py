@@ -43,11 +43,15 @@ class RunSeries:
     """Of the highest, over the time in steps."""
 
 
-def run_series(run: ServingRun, log: RunLog, bins: int = BINS) -> RunSeries:
-    """The bins reach from the first arrival to the last token."""
+def bin_edges(run: ServingRun, bins: int = BINS) -> Floats:
+    """From the first arrival to the last token."""
+    return np.linspace(float(run.requests.arrival_s[0]), float(run.finish_s.max()), bins + 1)
+
+
+def run_series(run: ServingRun, log: RunLog, edges: Floats) -> RunSeries:
+    """Over bins between edges."""
     requests, rows = run.requests, log.rows()
-    edges = np.linspace(float(requests.arrival_s[0]), float(run.finish_s.max()), bins + 1)
-    width = float(edges[1] - edges[0])
+    bins, width = edges.size - 1, float(edges[1] - edges[0])
     lasted = rows.end_s - rows.start_s
 
     def mean(totals: Floats) -> Floats:
@@ -76,12 +80,12 @@ def run_series(run: ServingRun, log: RunLog, bins: int = BINS) -> RunSeries:
         )
 
 
-def step_shares(run: ServingRun, log: RunLog) -> dict[str, float]:
+def step_shares(makespan_s: float, log: RunLog) -> dict[str, float]:
     """Of the time from the first arrival to the last token: steps with prompts, steps without, and none."""
     rows = log.rows()
     lasted = rows.end_s - rows.start_s
     prefill, busy = float(lasted[rows.prompts > 0].sum()), float(lasted.sum())
-    shares = {"prefill": prefill / run.makespan_s, "decode": (busy - prefill) / run.makespan_s}
+    shares = {"prefill": prefill / makespan_s, "decode": (busy - prefill) / makespan_s}
     return shares | {"idle": max(1.0 - sum(shares.values()), 0.0)}
 
 

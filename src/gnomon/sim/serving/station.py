@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from copy import copy
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -101,9 +102,10 @@ class Station:
         if log is not None:
             log.watch(self._policy, self._front, self._clock, self._limits)
 
-    def add(self, arrival_s: float, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
-        """One more request, which arrives no earlier than the others; its index. See `Policy.add`."""
-        index = self._policy.add(prompt, output, node, loaded)
+    def add(self, arrival_s: float, prompt: int, output: int, *more: Any) -> int:
+        """One more request, which arrives no earlier than the others; its index. For what more there is see
+        `Policy.add`."""
+        index = self._policy.add(prompt, output, *more)
         self._queue.visible_s.insert(index, self._front.visible_s(arrival_s, prompt, output))
         self._tokenized.append(self._front.tokenized_last_s(arrival_s))
         for times in (self._first, self._finish, self._queue.scheduled_s):
@@ -118,11 +120,9 @@ class Station:
         """The front end's work on the requests that it has not seen."""
         visible = self._queue.visible_s
         seen = len(visible)
-        columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
-        rest = zip(*(column[seen:].tolist() for column in columns), strict=True)
-        visible += [self._front.visible_s(*request) for request in rest]
+        visible.extend(self._front.all_visible_s(requests, seen))
         visible.append(inf)
-        self._queue.scheduled_s.extend([0.0] * (len(requests) - seen))
+        self._queue.scheduled_s.frombytes(bytes(8 * (len(requests) - seen)))
 
     def forked(self, requests: Requests | None = None) -> Station:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
@@ -147,11 +147,11 @@ class Station:
 
     def run(self, until: float = inf) -> None:
         """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
-        policy, queue, lookahead = self._policy, self._queue, self._limits.lookahead
-        resumed, visible = policy.resumed, queue.visible_s
+        policy, queue, lookahead, feeds_back = self._policy, self._queue, self._limits.lookahead, self.feeds_back
+        resumed, visible, horizon_of = policy.resumed, queue.visible_s, policy.horizon
         visible[-1] = horizon = until + self._limits.request_s + self._limits.ingress_s
         while (now := self._now) < horizon:
-            if self.feeds_back and self.ended:
+            if feeds_back and self.ended:
                 break
             if not (policy.count or resumed) and visible[queue.head] > now:
                 if self._fresh_last:
@@ -162,8 +162,8 @@ class Station:
                 # A step may be in flight for requests that have ended meanwhile: the loop waits for its outputs.
                 self._now, self._in_flight = max(visible[queue.head], self._end), False
                 continue
-            if (self._in_flight or (now == self._end and not lookahead)) and (often := policy.horizon(queue, now)):
-                self._decode(ONCE if self.feeds_back and self._fresh_last else often)
+            if (self._in_flight or (now == self._end and not lookahead)) and (often := horizon_of(queue, now)):
+                self._decode(ONCE if feeds_back and self._fresh_last else often)
             else:
                 self._step()
         if self._progress:
@@ -172,9 +172,6 @@ class Station:
     def result(self, requests: Requests) -> ServingRun:
         policy, totals = self._policy, self._policy.totals()
         visible_s = np.array(self._queue.visible_s[:-1])
-        cached = np.zeros(len(requests), np.int64)
-        if policy.cached:
-            cached[list(policy.cached)] = list(policy.cached.values())
         first_s, finish_s = (
             self._front.through(np.array(times), requests, visible_s) for times in (self._first, self._finish)
         )
@@ -185,7 +182,7 @@ class Station:
             first_token_s=first_s,
             finish_s=finish_s,
             scheduled_s=np.array(self._queue.scheduled_s),
-            cached_tokens=cached,
+            cached_tokens=np.array(policy.cached, np.int64),
             preemptions=policy.preemptions,
             steps=totals.steps,
             busy_s=self._busy_s,
@@ -230,17 +227,16 @@ class Station:
         if self._record is not None:
             self._note(start, end, Decision(decodes, context, [], [], [], decodes))
         policy.advance(steps)
-        self._front.leave(end, decodes)
+        left = self._front.leave(end, decodes)
         if self._log is not None:
             self._log.decoded(start, end, steps, seconds - before_s)
+        if self.ended is not None:
+            self.ended += self._fresh_last
+        self._fresh_first = self._fresh_last = ()
         ended: dict[int, int] = {}
-        if self._fresh_last:
-            self._settle()
-        self._fresh_first = ()
         if steps == to_end:
             ended = policy.retire()
-            self._fresh_last = list(ended)
-            self._end_requests(ended)
+            self._end_requests(ended, left)
         if look:
             self._now, self._cold = start + before_s, False
         else:
@@ -275,6 +271,8 @@ class Station:
             sequences = decodes + len(chunks)
             launch = cost.launch(tokens, sequences, len(chunks))
             if variant:
+                if before > now and self._limits.adapters_wait:
+                    launched = before
                 launched += policy.held_s + cost.varied_launch(tokens, variant)
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
@@ -298,17 +296,16 @@ class Station:
         firsts, ended, outputs = policy.apply(decision)
         if self._in_flight and launched > before:
             self._delay(launched)
-        if self._fresh_last:
-            self._settle()
+        if self.ended is not None:
+            self.ended += self._fresh_last
         left = self._front.leave(end, outputs)
         if self._log is not None:
             self._log.stepped(start, end, decision, (firsts, ended, outputs))
         for request in firsts:
             self._first[request] = left
-        self._fresh_first = firsts
+        self._fresh_first, self._fresh_last = firsts, ()
         if ended:
-            self._fresh_last = list(ended)
-            self._end_requests(ended)
+            self._end_requests(ended, left)
         self._retire(ended, end, launched)
 
     def _delay(self, until: float) -> None:
@@ -341,12 +338,13 @@ class Station:
         """Of its cache blocks, those that are held."""
         return 1 - self._policy.cache.free / self._limits.kv_blocks
 
-    def _end_requests(self, ended: dict[int, int]) -> None:
-        """Requests whose last token leaves with the outputs of the last scheduled step."""
-        before, left = self._finished, self._front.left_s
-        self._finished += len(ended)
+    def _end_requests(self, ended: dict[int, int], left: float) -> None:
+        """Requests whose last token leaves then, with the outputs of the last scheduled step."""
+        self._fresh_last, finish = list(ended), self._finish
         for request in ended:
-            self._finish[request] = left
+            finish[request] = left
+        before = self._finished
+        self._finished += len(ended)
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
             self._progress(self._finished)
 

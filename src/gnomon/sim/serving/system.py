@@ -21,11 +21,11 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.log import RunLog
+from gnomon.sim.serving.replica import station_of
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest, Router
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Floats, Ints, Prefixes, Requests
+from gnomon.spec.workload import Floats, Ints, Prefixes, Requests, by_adapter
 
 DONE, ARRIVE = 0, 1
 """Kinds of events; at one moment an answer comes before an arrival."""
@@ -92,12 +92,14 @@ def simulate_system(requests: Requests, stages: Sequence[ServingStage], *, clien
 class _Replica:
     """A station, and what was sent to it."""
 
-    __slots__ = ("arrivals_s", "busy_until", "load", "sent", "station")
+    __slots__ = ("apart", "arrivals_s", "busy_until", "load", "sent", "station")
 
-    def __init__(self, model: ReplicaModel, tree: Prefixes | None, feeds_back: bool) -> None:
+    def __init__(self, model: ReplicaModel, trees: _Trees, feeds_back: bool) -> None:
         none = np.zeros(0, np.int64)
-        nothing = Requests(np.zeros(0), none, none, prefixes=tree)
-        self.station = Station(nothing, model.cost, model.limits, None, None, model.curves)
+        self.apart = model.limits.adapter_slots > 0
+        """Whether only requests of one adapter share."""
+        nothing = Requests(np.zeros(0), none, none, prefixes=trees.empty(self.apart))
+        self.station = station_of(nothing, model.cost, model.limits, curves=model.curves)
         self.station.watch(model.log)
         self.station.ended, self.station.feeds_back = [], feeds_back
         self.load = ReplicaLoad(model.weight)
@@ -108,17 +110,35 @@ class _Replica:
         """When the last transfer to it ends."""
 
 
+class _Trees:
+    """What requests share, with and without adapters."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._trees = [requests.prefixes, requests.prefixes]
+        if requests.prefixes is not None and requests.adapter is not None:
+            self._trees[True] = by_adapter(requests.prefixes, requests.adapter)
+        self.nodes = [[-1] * len(requests) if tree is None else tree.node.tolist() for tree in self._trees]
+        """Of each request."""
+
+    def empty(self, apart: bool) -> Prefixes | None:
+        """The tree, and no request."""
+        tree = self._trees[apart]
+        return None if tree is None else tree.take(np.zeros(0, np.int64))
+
+
 class _System:
     """What happens when, over all stations."""
 
     def __init__(self, requests: Requests, stages: Sequence[ServingStage], clients: int | None) -> None:
         self._requests, self._stages, self._clients = requests, stages, clients
-        count, prefixes = len(requests), requests.prefixes
+        count, self._trees = len(requests), _Trees(requests)
         self._feeds_back = clients is not None or requests.follows is not None
-        tree = None if prefixes is None else prefixes.take(np.zeros(0, np.int64))
-        self._replicas = [[_Replica(model, tree, self._feeds_back) for model in stage.replicas] for stage in stages]
+        self._replicas = [
+            [_Replica(model, self._trees, self._feeds_back) for model in stage.replicas] for stage in stages
+        ]
         self._prompt, self._output = requests.input_tokens.tolist(), requests.output_tokens.tolist()
-        self._node = [-1] * count if prefixes is None else prefixes.node.tolist()
+        self._adapter = None if requests.adapter is None else requests.adapter.tolist()
+        self._priority = None if requests.priority is None else requests.priority.tolist()
         self._events: list[Event] = []
         self._finished: list[tuple[float, int, int]] = []
         """Of requests whose end is sure and that routers still count: time, stage and replica."""
@@ -199,7 +219,15 @@ class _System:
             now = self._transferred(now, prompt, stage, replica)
         else:
             self._arrival_s[request] = now
-        replica.station.add(now, prompt, output, self._node[request], loaded)
+        replica.station.add(
+            now,
+            prompt,
+            output,
+            self._trees.nodes[replica.apart][request],
+            loaded,
+            -1 if self._adapter is None else self._adapter[request],
+            0 if self._priority is None else self._priority[request],
+        )
         replica.sent.append(request)
         replica.arrivals_s.append(now)
         replica.load.unfinished += 1
@@ -223,7 +251,7 @@ class _System:
             self._replicas[stage][number].load.unfinished -= 1
 
     def _seen(self, request: int) -> RoutedRequest:
-        path, prefixes, node = [], self._requests.prefixes, self._node[request]
+        path, prefixes, node = [], self._requests.prefixes, self._trees.nodes[False][request]
         while prefixes is not None and node >= 0:
             path.append((node, int(prefixes.end[node])))
             node = int(prefixes.parent[node])

@@ -70,11 +70,16 @@ class PipelineStages(TypedDict):
     most_tokens_per_s: float
 
 
-class ExpertLoad(TypedDict):
-    """How unevenly ranks of experts are visited."""
-
+class ExpertRanks(TypedDict):
     ranks: int
     busiest_over_mean: float
+
+
+class ExpertLoad(ExpertRanks, total=False):
+    """How unevenly ranks of experts are visited."""
+
+    uneven: bool
+    """Some experts are more popular than others."""
 
 
 class Parallel(TypedDict, total=False):

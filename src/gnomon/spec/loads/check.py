@@ -53,7 +53,7 @@ def _check_images(load: ServingLoad) -> None:
     """Images stand at the beginning of a prompt that nothing is shared of."""
     if load.images is None:
         return
-    for flag, given in {"--prefix": load.prefix, "--turns": load.turns > 1, "--adapters": load.adapters}.items():
+    for flag, given in {"--prefix": load.prefix, "--turns": load.turns > 1}.items():
         if given:
             hint = f"Leave --images or {flag} out."
             raise InputError(f"images are not simulated with {flag}", where="--images", hint=hint)

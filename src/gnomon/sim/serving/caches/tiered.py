@@ -1,97 +1,84 @@
 """Hashed blocks with a second tier in the host's memory, as vLLM 0.24's OffloadingConnector keeps them.
 
-Every full block is copied to the host once it is computed, whether it is evicted later or not; there the blocks that
-were used last stay. A request that comes in finds blocks on the GPU first, then those that follow in the host.
+Every full block of a prompt is copied to the host by the step that computes it, whether it is evicted later or not. A
+request that comes in finds blocks on the GPU first, then those that follow in the host.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from gnomon.sim.serving.caches.hashed import HashedBlocks
+from gnomon.sim.serving.caches.host import HostBlocks, Place
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
-
-Place = tuple[int, int]
-"""A key of a sequence's chain, and the number of a block."""
 
 
 class TieredBlocks(HashedBlocks):
     """See `gnomon.sim.serving.caches.base.CacheModel`."""
 
-    __slots__ = ("_host", "_host_blocks", "_stored")
+    __slots__ = ("_host", "_stored")
 
     def __init__(self, requests: Requests, limits: ServingLimits) -> None:
         super().__init__(requests, limits)
         self._tracks = True
-        self._host: OrderedDict[Place, None] = OrderedDict()
-        """The block that was used longest ago first."""
-        self._host_blocks = limits.host_blocks
+        self._host = HostBlocks(limits.host_blocks)
         self._stored: dict[int, int] = {}
-        """How many of its blocks each request in the batch has offered to the host."""
+        """How many of its blocks each request has offered to the host, as of its last step."""
 
-    def outside(self, request: int, goal: int) -> int:
-        """Blocks that the host has, of those that follow what a request finds on the GPU."""
+    def outside(self, request: int, goal: int) -> tuple[int, int]:
+        """Blocks that a request finds on the GPU, and those that the host has of what follows: LATER where the request
+        must be passed over. All of them count as used."""
         found, _, _ = self._find(request, (goal - 1) // self.block)
-        count = 0
-        for place in self._places(request, found, goal // self.block):
-            if place not in self._host:
-                break
-            count += 1
-        self._touch(request, goal // self.block)
-        return count
+        places = self._places(request, 0, goal // self.block)
+        count = self._host.lookup(places[found:])
+        self._host.touch(places)
+        return found, count
 
-    def enter(self, request: int, goal: int, budget: int) -> int:
-        found = super().enter(request, goal, budget)
-        if found >= 0:
-            self._store(request)
-        return found
+    def load(self, request: int, first: int, behind: int) -> list[Place]:
+        """Begin to copy a request's blocks to the GPU, where it holds them, from one up to another."""
+        places = self._places(request, first, behind)
+        self._host.load(places)
+        self._stored[request] = behind
+        return places
 
-    def extend(self, request: int, tokens: int) -> None:
-        super().extend(request, tokens)
-        if request in self._stored:
-            self._store(request)
+    def loaded(self, places: Sequence[Place]) -> None:
+        """The scheduler has heard that this copy has ended."""
+        self._host.loaded(places)
 
-    def leave(self, request: int, tokens: int, known: int) -> None:
-        super().leave(request, tokens, known)
-        self._offer(request, known // self.block)
+    def store(self, request: int, tokens: int, known: int) -> list[Place]:
+        """A step computes the prompt of a request up to here: begin to copy its full blocks to the host that are not
+        there. `known` of its tokens have come back, and their blocks count as used."""
+        first, behind = self._stored.get(request, 0), tokens // self.block
+        new: list[Place] | None = []
+        if behind > first:
+            new = self._host.store(self._places(request, first, behind))
+            if new is None:
+                return []
+        self._stored[request] = behind
+        if new:
+            self._host.touch(self._places(request, 0, known // self.block))
+        return new or []
+
+    def stored(self, places: Sequence[Place]) -> None:
+        """The scheduler has heard that these blocks are in the host."""
+        self._host.stored(places)
+
+    def forget(self, request: int) -> None:
+        """A request has ended."""
         self._stored.pop(request, None)
 
-    def _store(self, request: int) -> None:
-        self._stored.setdefault(request, 0)
-        self._offer(request, self._known[request])
-
-    def _offer(self, request: int, high: int) -> None:
-        """Copy blocks to the host that are not there yet."""
-        low = self._stored.get(request, 0)
-        if high <= low:
-            return
-        host = self._host
-        new = [place for place in self._places(request, low, high) if place not in host]
-        for place in new:
-            host[place] = None
-        if new:
-            self._touch(request, high)
-        while len(host) > self._host_blocks:
-            host.popitem(last=False)
-        self._stored[request] = high
-
-    def _touch(self, request: int, high: int) -> None:
-        host = self._host
-        for place in reversed(list(self._places(request, 0, high))):
-            if place in host:
-                host.move_to_end(place)
-
-    def _places(self, request: int, low: int, high: int) -> Iterator[Place]:
-        for key, first, behind in self._chain(request):
-            for number in range(max(first, low), min(behind, high)):
-                yield key, number
+    def _places(self, request: int, low: int, high: int) -> list[Place]:
+        return [
+            (key, number)
+            for key, first, behind in self._chain(request)
+            for number in range(max(first, low), min(behind, high))
+        ]
 
     def forked(self, requests: Requests | None) -> TieredBlocks:
         plain = super().forked(requests)
         other = object.__new__(TieredBlocks)
         for name in HashedBlocks.__slots__:
             setattr(other, name, getattr(plain, name))
-        other._host, other._host_blocks, other._stored = self._host.copy(), self._host_blocks, self._stored.copy()
+        other._host, other._stored = self._host.forked(), self._stored.copy()
         return other

@@ -24,13 +24,14 @@ class ChunkedPolicy(BatchState):
         room = self.cache.free - self._crossings[self.clock % self._block]
         if room < 0:
             return CALL
+        places = self.count < self._places
         if self.resumed:
             waiting = self.resumed[-1]
         elif queue.visible_s[queue.head] <= now:
             waiting = queue.head
         else:
-            return UNTIL_ARRIVAL if self.leaving or self.count < self._places else UNTIL_END
-        if self.count < self._places and self.cache.need(waiting, self.goal(waiting)) <= room:
+            return UNTIL_ARRIVAL if places or self.leaving else UNTIL_END
+        if places and self.cache.need(waiting, self.goal(waiting)) <= room:
             return CALL
         return ONCE if self.leaving else UNTIL_END
 

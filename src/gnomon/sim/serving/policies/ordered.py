@@ -13,57 +13,55 @@ from collections.abc import Iterator
 from heapq import heappush
 from typing import Self
 
-import numpy as np
-
 from gnomon.sim.serving.base import CALL, NO_REQUEST, ONCE, UNTIL_ARRIVAL, UNTIL_END, Decision, Queue
 from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
-from gnomon.sim.serving.policies.slots import AdapterSlots
-from gnomon.sim.serving.policies.waiting import NO_ADAPTER, ByArrival, ByPriority, Slots, Waiting
+from gnomon.sim.serving.policies.line import WaitingLine
+from gnomon.sim.serving.policies.waiting import NO_ADAPTER, Waiting
 from gnomon.spec.serving import ServingLimits
-from gnomon.spec.workload import Ints, Requests
+from gnomon.spec.workload import Requests
 
 
 class OrderedPolicy(ChunkedPolicy):
     """See `gnomon.sim.serving.base.Policy`. `resumed` has all that wait and that the scheduler can see."""
 
-    __slots__ = ("_adapter", "_again", "_by_priority", "_priority", "_slots", "_stalled", "held_s", "resumed")
+    __slots__ = ("_by_priority", "_line", "_stalled", "held_s", "resumed")
 
     resumed: Waiting  # type: ignore[assignment]
     held_s: float
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
         super().__init__(requests, limits, cache)
-        self._adapter, self._priority = _columns(requests)
+        self._line = WaitingLine(requests, limits)
         self._by_priority = limits.by_priority
-        self._slots = AdapterSlots(limits) if limits.adapter_slots else None
-        self.resumed = ByPriority() if limits.by_priority else ByArrival()
-        self._again: set[int] = set()
-        """Those that wait and ran before."""
+        self.resumed = self._line.waiting
         self._stalled: frozenset[int] = frozenset()
         """Decodes that the last decision left out."""
         self.held_s = 0.0
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
-        self._adapter.append(NO_ADAPTER)
-        self._priority.append(0)
+    @property
+    def away(self) -> int:
+        return len(self._line.again)
+
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
+        self._line.add(adapter, priority)
         return super().add(prompt, output, node, loaded)
 
     def forked(self, requests: Requests | None) -> Self:
         waiting, self.resumed = self.resumed, []  # type: ignore[assignment]
         other = super().forked(requests)
-        self.resumed, other.resumed = waiting, waiting.forked()
-        other._adapter, other._priority = _columns(requests) if requests else (self._adapter, self._priority)
-        other._again = self._again.copy()
-        other._slots = self._slots.forked() if self._slots else None
+        other._line, self.resumed = self._line.forked(requests), waiting
+        other.resumed = other._line.waiting
         return other
 
     @property
     def variant(self) -> int:  # type: ignore[override]
         """Adapters of the decodes."""
-        if self._slots is None:
+        if self._line.slots is None:
             return 0
-        adapter = self._adapter
+        adapter = self._line.adapter
         return len({adapter[request] for request in self.decoding} - {NO_ADAPTER})
 
     def horizon(self, queue: Queue, now: float) -> int:
@@ -72,10 +70,10 @@ class OrderedPolicy(ChunkedPolicy):
         room = self.cache.free - self._crossings[self.clock % self._block]
         if room < 0:
             return CALL
-        self._see(queue, now)
+        self._line.see(queue, now)
         if self.count >= self._places:
             return UNTIL_END if not self.leaving else ONCE if self.resumed else UNTIL_ARRIVAL
-        request = self.resumed.next(self._open(self._scheduled(0)))
+        request = self.resumed.next(self._line.open(self._in_use(0)))
         if request == NO_REQUEST:
             return UNTIL_ARRIVAL
         if self.cache.need(request, self.goal(request)) <= room:
@@ -83,7 +81,7 @@ class OrderedPolicy(ChunkedPolicy):
         return ONCE if self.leaving else UNTIL_ARRIVAL if self._by_priority else UNTIL_END
 
     def decide(self, queue: Queue, now: float) -> Decision:
-        self._see(queue, now)
+        self._line.see(queue, now)
         self._stalled, self.held_s, before = frozenset(), 0.0, self._stalled
         need = self._crossings[self.clock % self._block]
         short = self.partial != NO_REQUEST or need > self.cache.free
@@ -95,60 +93,50 @@ class OrderedPolicy(ChunkedPolicy):
                 left = self._step_tokens - decision.tokens
                 left = self._admit(queue, now, left, decision.chunks, decision.prompts)
                 decision = decision._replace(tokens=self._step_tokens - left)
-        if self._slots and decision.chunks:
+        if self._line.slots and decision.chunks:
             used = self._scheduled(len(decision.prompts))
-            self.held_s = self._slots.use(used)
+            self.held_s = self._line.slots.use(used)
             decision = decision._replace(variant=len(used))
         return decision
 
     def ordered(self) -> Iterator[int]:
         return (request for request in self._stack if request in self.decoding and request not in self._stalled)
 
-    def _see(self, queue: Queue, now: float) -> None:
-        """Requests that the scheduler can see by now wait here."""
-        visible, head = queue.visible_s, queue.head
-        while visible[head] <= now:
-            self.resumed.arrive(head, self._adapter[head] if self._slots else NO_ADAPTER, self._priority[head])
-            head += 1
-        queue.head = head
-
     def _scheduled(self, prompts: int) -> set[int]:
         """Adapters of the decodes that run, and of as many of the last of the batch, whose prompts do."""
-        if self._slots is None:
+        if self._line.slots is None:
             return set()
-        adapter = self._adapter
+        adapter = self._line.adapter
         found = {adapter[request] for request in self.decoding if request not in self._stalled}
         found.update(adapter[request] for request in self._stack[len(self._stack) - prompts :])
         found.discard(NO_ADAPTER)
         return found
 
-    def _open(self, scheduled: set[int]) -> Slots:
-        return scheduled if self._slots and len(scheduled) >= self._slots.count else None
+    def _in_use(self, prompts: int) -> set[int]:
+        """Adapters that have a slot before requests come in."""
+        return self._scheduled(prompts)
 
     def _admit(self, queue: Queue, now: float, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
-        waiting, scheduled = self.resumed, self._scheduled(len(prompts))
+        line, waiting, scheduled = self._line, self.resumed, self._in_use(len(prompts))
         while budget > 0 and self.count < self._places:
-            request = waiting.next(self._open(scheduled))
+            request = waiting.next(line.open(scheduled))
             if request == NO_REQUEST:
                 break
             new, found = self.enter(request, budget)
             if not new:
                 break
             waiting.pop()
-            if request in self._again:
-                self._again.discard(request)
-            else:
-                queue.scheduled_s[request] = now
-            if self._slots and self._adapter[request] != NO_ADAPTER:
-                scheduled.add(self._adapter[request])
+            line.came_in(request, queue, now, scheduled)
             budget -= new
             chunks.append((new, found))
             prompts.append(request)
         return budget
 
     def preempt_last(self) -> int:
+        leaving = len(self.leaving)
         request = super().preempt_last()
-        self._again.add(request)
+        if len(self.leaving) == leaving:
+            self._line.again.add(request)
         return request
 
     def _decide_short(self, before: frozenset[int]) -> Decision:
@@ -165,7 +153,7 @@ class OrderedPolicy(ChunkedPolicy):
                 continue
             tokens, need = self._wants(request, budget)
             while need > self.cache.free:
-                last = max(batch, key=lambda one: (self._priority[one], one))
+                last = max(batch, key=lambda one: (self._line.priority[one], one))
                 batch.remove(last)
                 if last in runs:
                     budget += runs.pop(last)
@@ -238,17 +226,6 @@ class OrderedPolicy(ChunkedPolicy):
             self.count -= 1
             self.preemptions += 1
             return
-        self.resumed.append(request)
-        self._again.add(request)
+        self._line.preempted(request)
         self.count -= 1
         self.preemptions += 1
-
-
-def _columns(requests: Requests) -> tuple[list[int], list[int]]:
-    """Adapter and priority of each request."""
-
-    def values(column: Ints | None, missing: int) -> list[int]:
-        found: list[int] = (np.full(len(requests), missing) if column is None else column).tolist()
-        return found
-
-    return values(requests.adapter, NO_ADAPTER), values(requests.priority, 0)

@@ -1,54 +1,28 @@
-"""Chunked mixed batches whose decodes verify drafts: vLLM V1's scheduler with speculative decoding (checked against
-0.24.0).
-
-Every decode runs the token it made last and `drafts` more, and makes as many tokens as were accepted, and one.
-Sequences so advance unequally, and each is walked in every step. How many drafts are accepted is drawn for each
-sequence and step, in order, from a stream of its own: the same requests, seed and shares give the same figures to the
-bit, and what a request draws does not depend on others. With lookahead a step is scheduled before the one in flight
-has said what it accepted: as if all of it were, so that a request whose last token is in flight may run once more for
-nothing.
-"""
+"""The batch of a scheduler that walks request by request: places, blocks, drafts, and what steps make."""
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import Self
 
+from gnomon.cost.step import variant_of
 from gnomon.sim.serving.base import CALL, Decision, Queue
-from gnomon.sim.serving.caches.base import NO_ROOM, CacheModel
+from gnomon.sim.serving.batch import as_array, grown
+from gnomon.sim.serving.caches.base import CacheModel
+from gnomon.sim.serving.caches.tiered import TieredBlocks
+from gnomon.sim.serving.policies.copies import BlockCopies, CopyReport
+from gnomon.sim.serving.policies.drafts import accepted
+from gnomon.sim.serving.policies.images import PromptImages
+from gnomon.sim.serving.policies.line import WaitingLine
 from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-MASK = (1 << 64) - 1
-Groups = Sequence[tuple[float, Sequence[float]]]
-
-
-def uniform(seed: int, request: int, step: int) -> float:
-    """A number from 0 to 1 for a step of a request (a hash, SplitMix64's)."""
-    bits = (seed * 0x9E3779B97F4A7C15 + request * 0xBF58476D1CE4E5B9 + step * 0x94D049BB133111EB + 0x1234567) & MASK
-    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK
-    return ((bits ^ (bits >> 31)) >> 11) / (1 << 53)
-
-
-def accepted(groups: Groups, seed: int, request: int, step: int) -> int:
-    """Drafts that are accepted in a sequence's so manieth step with drafts (from 1 on): of its group's `shares`, the
-    first i in `shares[i - 1]` of all steps. One number decides, and one for each request which group it is in."""
-    at, left = 0, uniform(seed, request, 0) if len(groups) > 1 else 0.0
-    while at < len(groups) - 1 and left >= groups[at][0]:
-        left -= groups[at][0]
-        at += 1
-    drawn = uniform(seed, request, step)
-    count = 0
-    for share in groups[at][1]:
-        if drawn >= share:
-            break
-        count += 1
-    return count
+NOTHING = CopyReport()
 
 
 @dataclass(slots=True)
@@ -60,7 +34,7 @@ class Running:
     made: int = 0
     """Of its output, with what is in flight."""
     computed: int = 0
-    """Tokens that scheduled steps compute, all drafts among them."""
+    """Tokens that scheduled steps compute, all drafts among them, or that were copied from the host."""
     pending: int = 0
     """Tokens that steps in flight make, if all drafts are accepted."""
     drafts: int = 0
@@ -86,14 +60,25 @@ class StepOutcome:
     rejected: int
 
 
-class SpeculativePolicy:
-    """See `gnomon.sim.serving.base.Policy`."""
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step says once its outputs are known."""
 
-    held_s = 0.0
+    outcomes: list[StepOutcome]
+    copies: CopyReport
+    ran: list[int]
+    """Requests of the step, where prompts have images."""
+
+
+class SteppedBatch:
+    """All of a `gnomon.sim.serving.base.Policy` but `decide`."""
+
+    leaves_step = False
+    """Whether a request that preempts itself leaves the step to those behind it, and whoever is preempted shifts nobody
+    out of it. Under vLLM 0.24 neither is so."""
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
-        self._prompt: list[int] = requests.input_tokens.tolist()
-        self._output: list[int] = requests.output_tokens.tolist()
+        self._prompt, self._output = as_array(requests.input_tokens), as_array(requests.output_tokens)
         self._limits, self.cache = limits, cache
         self._lookahead = bool(limits.lookahead)
         self._of: dict[int, Running] = {}
@@ -102,9 +87,20 @@ class SpeculativePolicy:
         """Of the last decision: tokens of each request, and drafts among them."""
         self._kept: dict[int, int] = {}
         """Drafts that are accepted of each."""
-        self.variant = 0
-        self._outcomes: deque[list[StepOutcome]] = deque()
+        self._line = WaitingLine(requests, limits)
+        self.resumed = self._line.waiting
+        self._copies = BlockCopies(limits, cache) if isinstance(cache, TieredBlocks) else None
+        self._images = PromptImages(limits.images) if limits.images else None
+        self._placeless: set[int] = set()
+        """Requests that have blocks for copies from the host, and no place yet."""
+        self.variant, self.held_s = 0, 0.0
+        self._reports: deque[StepReport] = deque()
         """Of steps whose outputs the scheduler has not seen."""
+        self._copied = NOTHING
+        """What the last decision's step will say of copies."""
+        self._calls = 0
+        self._idle: deque[tuple[int, CopyReport]] = deque()
+        """Of calls that found nothing to run, and from which call on the scheduler knows what they say."""
         self._least_free = limits.kv_blocks
         self._counts = [0] * 7
         self._stays = 0
@@ -112,13 +108,16 @@ class SpeculativePolicy:
         self.preemptions = 0
         self.decoding: dict[int, tuple[int, int]] = {}
         self.leaving: dict[int, int] = {}
-        self.resumed: list[int] = []
-        self.cached: dict[int, int] = {}
+        self.cached = array("q", bytes(8 * len(requests)))
         self.loaded: set[int] = set()
 
     @property
     def count(self) -> int:
         return len(self._batch)
+
+    @property
+    def away(self) -> int:
+        return len(self._line.again)
 
     @property
     def context(self) -> int:
@@ -128,9 +127,13 @@ class SpeculativePolicy:
     def peak_blocks(self) -> int:
         return self._limits.kv_blocks - self._least_free
 
-    def add(self, prompt: int, output: int, node: int = -1, loaded: bool = False) -> int:
+    def add(
+        self, prompt: int, output: int, node: int = -1, loaded: bool = False, adapter: int = -1, priority: int = 0
+    ) -> int:
         self._prompt.append(prompt)
         self._output.append(output)
+        self.cached.append(0)
+        self._line.add(adapter, priority)
         self.cache.add(node)
         if loaded:
             self.loaded.add(len(self._prompt) - 1)
@@ -138,15 +141,20 @@ class SpeculativePolicy:
 
     def forked(self, requests: Requests | None) -> Self:
         other = copy(self)
-        other._prompt, other._output = (
-            (requests.input_tokens.tolist(), requests.output_tokens.tolist()) if requests else ([], [])
-        )
+        known = (requests.input_tokens, requests.output_tokens) if requests else ((), ())
+        other._prompt, other._output = (as_array(column) for column in known)
         other._of = {request: copy(one) for request, one in self._of.items()}
         other._batch, other._runs, other._counts = self._batch[:], self._runs.copy(), self._counts[:]
-        other._outcomes = self._outcomes.copy()
-        other.leaving, other.resumed = self.leaving.copy(), self.resumed[:]
-        other.cached, other.loaded = self.cached.copy(), self.loaded.copy()
+        other._reports, other._idle = self._reports.copy(), self._idle.copy()
+        other._line = self._line.forked(requests)
+        other.leaving, other.resumed = self.leaving.copy(), other._line.waiting
+        other._placeless = self._placeless.copy()
+        other.cached, other.loaded = grown(self.cached, requests), self.loaded.copy()
         other.cache = self.cache.forked(requests)
+        other._images = self._images.forked() if self._images else None
+        if self._copies is not None:
+            assert isinstance(other.cache, TieredBlocks)
+            other._copies = self._copies.forked(other.cache)
         return other
 
     def horizon(self, queue: Queue, now: float) -> int:
@@ -175,32 +183,20 @@ class SpeculativePolicy:
         names = ("steps", "decodes", "decode_context", "prefills", "prefill_tokens", "prefill_pairs", "prefill_context")
         return StepTotals(**dict(zip(names, self._counts, strict=True)))
 
-    def decide(self, queue: Queue, now: float) -> Decision:
-        while len(self._outcomes) > int(self.in_flight):
-            self._learn(self._outcomes.popleft())
-        self._runs = {}
-        preempted: list[int] = []
-        budget = self._go_on(preempted)
-        if not preempted:
-            self._admit(queue, now, budget)
-        return self._decision(preempted)
-
-    def _learn(self, outcomes: list[StepOutcome]) -> None:
-        """The outputs of a step are known."""
-        for outcome in outcomes:
-            one = self._of.get(outcome.request)
-            if one is None:
-                continue
-            if one.computed:
-                one.computed -= outcome.rejected
+    def _learn(self, outcome: StepOutcome) -> None:
+        one = self._of.get(outcome.request)
+        if one is None:
+            return
+        if one.computed:
+            one.computed -= outcome.rejected
+        if self._lookahead:
+            one.pending -= outcome.rejected + outcome.tokens
+        one.known += outcome.tokens
+        if one.place >= 0:
             if self._lookahead:
-                one.pending -= outcome.rejected + outcome.tokens
-            one.known += outcome.tokens
-            if one.place >= 0:
-                if self._lookahead:
-                    one.hashed = max(one.hashed, one.computed - one.pending)
-                else:
-                    one.drafts = self._limits.drafts
+                one.hashed = max(one.hashed, one.computed - one.pending)
+            else:
+                one.drafts = self._limits.drafts
 
     def _go_on(self, preempted: list[int]) -> int:
         """Tokens for the batch, one request after the other; the budget that is left."""
@@ -215,26 +211,49 @@ class SpeculativePolicy:
                 continue
             new = one.known + one.drafts + one.pending - one.computed
             new = min(new, budget, limits.max_context - one.computed - 1)
+            new = self._allowed(request, one.computed, new)
             if new <= 0:
                 continue
-            if not self._room(one, new, request, preempted):
-                break
-            self._run(request, one, new)
+            while (need := self._blocks(one.computed + new + limits.draft_slots, one.held)) > self.cache.free:
+                victim = self._victim()
+                if victim in self._runs or (self.leaves_step and self._batch.index(victim) < at):
+                    at -= 1
+                self._batch.remove(victim)
+                budget += self._runs.pop(victim, (0, 0))[0]
+                self._preempt(victim)
+                preempted.append(victim)
+                if victim == request:
+                    break
+            if request in preempted:
+                if self.leaves_step:
+                    continue
+                return budget
+            self._grow(request, one, new, need)
+            self._plan(request, one, new)
             budget -= new
         return budget
 
-    def _room(self, one: Running, new: int, request: int, preempted: list[int]) -> bool:
-        """Blocks for so many more tokens of a request; who is in their way is preempted. False where it is itself."""
-        block, tokens = self._limits.block_tokens, one.computed + new + self._limits.draft_slots
-        need = -(-tokens // block) - -(-one.held // block)
-        while need > self.cache.free:
-            last = self._batch.pop()
-            self._preempt(last)
-            preempted.append(last)
-            if last == request:
-                return False
-        if need > 0:
+    def _allowed(self, request: int, computed: int, new: int) -> int:
+        """How many of the next tokens of a request may run, for the images in its prompt."""
+        return new if self._images is None or new <= 0 else self._images.allowed(request, computed, new)
+
+    def _victim(self) -> int:
+        """Who leaves the batch where blocks run out: the last, or the highest priority number."""
+        if not self._limits.by_priority:
+            return self._batch[-1]
+        priority = self._line.priority
+        return max(self._batch, key=lambda one: (priority[one], one))
+
+    def _blocks(self, tokens: int, held: int) -> int:
+        """Blocks for so many tokens, beyond those of tokens that there are blocks for."""
+        block = self._limits.block_tokens
+        return max(-(-tokens // block) - -(-held // block), 0)
+
+    def _grow(self, request: int, one: Running, new: int, need: int) -> None:
+        """Take the blocks of so many more tokens of a request of the batch."""
+        if need:
             self.cache.take(need)
+        tokens = one.computed + new + self._limits.draft_slots
         if tokens > one.held:
             one.held = tokens
         named = min(one.computed + new, one.known)
@@ -242,79 +261,50 @@ class SpeculativePolicy:
             one.hashed = named
         if one.computed < one.goal:
             self.cache.extend(request, min(one.computed + new, one.goal))
-        return True
 
-    def _run(self, request: int, one: Running, new: int) -> None:
+    def _plan(self, request: int, one: Running, new: int) -> None:
+        """So many tokens of a request are part of the decision."""
         drafts = 0
         if one.drafts:
             drafts = min(max(new + one.computed - one.known - one.pending, 0), one.drafts)
-        one.drafts = 0
+            one.drafts = 0
         self._runs[request] = (new, drafts)
+        if self._images is not None:
+            self._images.encode(request)
+
+    def _advance(self, one: Running, new: int, drafts: int) -> None:
+        """The decision is made."""
         one.computed += new
-        through = one.computed >= one.known + one.pending
-        if through and self._lookahead:
+        if self._lookahead and one.computed >= one.known + one.pending:
             one.pending += 1 + drafts
             one.drafts = self._limits.drafts
 
     def _preempt(self, request: int) -> None:
         one = self._of[request]
         self.preemptions += 1
+        if self._images is not None:
+            self._images.drop(request)
         self.cache.preempt(request, one.held, one.hashed)
         if request in self.leaving:
             del self.leaving[request]
-            del self._of[request]
+            self._forget(request)
             return
         one.computed = one.drafts = one.held = one.hashed = 0
         one.place = -1
-        self.resumed.append(request)
+        self._line.preempted(request)
 
-    def _admit(self, queue: Queue, now: float, budget: int) -> None:
-        limits, resumed, visible = self._limits, self.resumed, queue.visible_s
-        while budget > 0 and len(self._batch) < limits.max_sequences:
-            if resumed:
-                request = resumed[-1]
-            elif visible[queue.head] <= now:
-                request = queue.head
-            else:
-                break
-            new = self._enter(request, budget)
-            if not new:
-                break
-            if resumed:
-                resumed.pop()
-            else:
-                queue.scheduled_s[request] = now
-                queue.head = request + 1
-            budget -= new
+    def _adapters(self) -> set[int]:
+        """Of the decision so far."""
+        return {self._line.adapter[request] for request in self._runs} - {-1} if self._line.slots else set()
 
-    def _enter(self, request: int, budget: int) -> int:
-        """Give a waiting request a place and blocks; its tokens of this step, none where there is no room."""
-        one = self._of.get(request) or Running(known=self._prompt[request])
-        goal, loaded = one.known, request in self.loaded
-        found = self.cache.enter(request, goal, goal if loaded else budget)
-        if found == NO_ROOM:
-            return 0
-        if loaded:
-            self.loaded.discard(request)
-            found = goal - 1
-        self._of[request] = one
-        new = min(goal - found, budget)
-        if (found or self.cached) and not one.made and not loaded:
-            self.cached[request] = found
+    def _in_use(self) -> set[int]:
+        """Adapters that have a slot before requests come in."""
+        return self._adapters()
+
+    def _seat(self, request: int, one: Running) -> None:
         self._batch.append(request)
         self._stays += 1
-        one.place, one.goal, one.computed, one.held, one.hashed = self._stays, goal, found, found + new, found + new
-        self._slots(one)
-        self._run(request, one, new)
-        return new
-
-    def _slots(self, one: Running) -> None:
-        """Room for drafts behind a prompt, where a model writes them and there is some."""
-        block, tokens = self._limits.block_tokens, one.held + self._limits.draft_slots
-        need = -(-tokens // block) - -(-one.held // block)
-        if 0 < need <= self.cache.free:
-            self.cache.take(need)
-            one.held = tokens
+        one.place = self._stays
 
     def _decision(self, preempted: list[int]) -> Decision:
         chunks: list[tuple[int, int]] = []
@@ -331,7 +321,11 @@ class SpeculativePolicy:
                 decodes += 1
                 context += before
         self._accept()
-        self.variant = list(self._kept.values()).count(0) if self._limits.draft_ragged else 0
+        adapters, missing = self._adapters(), 0
+        self.held_s = self._line.slots.use(adapters) if self._line.slots and chunks else 0.0
+        if self._limits.draft_ragged:
+            missing = list(self._kept.values()).count(0)
+        self.variant = variant_of(len(adapters), missing, self._images.encoded if self._images else 0)
         return Decision(decodes, context, chunks, prompts, preempted, tokens, self.variant)
 
     def _accept(self) -> None:
@@ -364,7 +358,7 @@ class SpeculativePolicy:
             outcomes.append(StepOutcome(request, made, drafts - kept))
             if one.made == self._output[request]:
                 ended[request] = self._prompt[request] + one.made - 1
-        self._outcomes.append(outcomes)
+        self._reports.append(StepReport(outcomes, self._copied, list(self._runs) if self._images else []))
         self._count(decision)
         return firsts, ended, len(outcomes)
 
@@ -377,7 +371,17 @@ class SpeculativePolicy:
 
     def release(self) -> None:
         for request, tokens in self.leaving.items():
-            one = self._of.pop(request)
-            self.cache.leave(request, one.held, max(tokens, one.hashed))
+            one = self._of[request]
+            # Without lookahead, only a further call would give the blocks a hash that the last step's drafts fill.
+            self.cache.leave(request, one.held, max(tokens, one.hashed) if self._lookahead else one.hashed)
             self._batch.remove(request)
+            self._forget(request)
         self.leaving = {}
+
+    def _forget(self, request: int) -> None:
+        """A request has ended."""
+        if self._images is not None:
+            self._images.drop(request)
+        del self._of[request]
+        if isinstance(self.cache, TieredBlocks):
+            self.cache.forget(request)

@@ -1,0 +1,58 @@
+"""Which replicas vLLM's loads are simulated on, and how its data-parallel engines get their requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.engines.base import Deployment
+from gnomon.engines.vllm.drafts import NONE
+from gnomon.errors import InputError
+from gnomon.spec import Strategy
+
+UNRANKED = {
+    "scheduling_policy": ("fcfs",),
+    "enable_lora": (False,),
+    "speculative_method": (NONE,),
+    "kv_offloading_size": (None, 0, 0.0),
+}
+"""Settings that are simulated with one scheduler only, and their values that are simulated with several."""
+WAITING_WEIGHT, INTERVAL_S = 4, 0.1
+"""Of `DPLBAsyncMPClient.get_core_engine_for_request` (v1/engine/core_client.py): waiting requests count four times;
+the coordinator publishes counts every 100 ms (`min_stats_update_interval_ms` in v1/engine/coordinator.py)."""
+
+
+def check(deployment: Deployment) -> None:
+    """Raise InputError for replicas whose loads are not simulated."""
+    strategy = deployment.strategy
+    if deployment.techniques is not None:
+        deployment.techniques.check_simulated()
+    if strategy.pp > 1 and strategy.dp > 1:
+        raise InputError(
+            f"a pipeline of {strategy.pp} stages on {strategy.dp} data-parallel ranks is not simulated",
+            where="--pp",
+            hint="`gnomon predict` prices one step through it; a load can be simulated with --dp or --pp alone.",
+        )
+    if strategy.dp > 1 and not deployment.model.is_moe:
+        raise InputError(
+            f"data-parallel ranks of {deployment.model.name}, which has no experts to share, are engines of their own",
+            where="--dp",
+            hint="Simulate one of them, with its share of the load; `gnomon plan serve` counts replicas.",
+        )
+    for name, simulated in UNRANKED.items():
+        if strategy.dp * strategy.pp > 1 and deployment.settings[name] not in simulated:
+            raise InputError(
+                f"{name} on data-parallel ranks or a pipeline is not simulated",
+                where=f"setting {name}",
+                hint="Leave it out, or use --tp alone.",
+            )
+
+
+def limits(strategy: Strategy) -> dict[str, Any]:
+    """What a scheduler must know of the others of its replica."""
+    from gnomon.sim.serving.balancers import LeastScore  # one step simulates nothing
+
+    if strategy.pp > 1:
+        return {"stages": strategy.pp}
+    if strategy.dp > 1:
+        return {"ranks": strategy.dp, "balancer": lambda ranks: LeastScore(ranks, WAITING_WEIGHT, INTERVAL_S)}
+    return {}
