@@ -1,12 +1,13 @@
-"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FIRST HOST` prints the
-figures of `src/gnomon/engines/vllm/features.yaml`.
+"""Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FIRST HOST...` prints
+the figures of `src/gnomon/engines/vllm/features.yaml`.
 
 FIRST has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
 on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters.
 Copies and reads of adapters are from first tokens of single requests whose adapter was in a slot, in the host's memory
-or on disk. HOST has host-base.json.gz and host-lora-4.json.gz of the batch `host`: launches are from its steps before
-one with a prompt, whose outputs wait until that one is launched; with adapters the launch waits for them first.
-Poisson loads of FIRST and the other folders are for tools/feature_accuracy.
+or on disk. Each HOST has host-base.json.gz and host-lora-4.json.gz of the batch `host`. Launches are what the worker
+noted of steps beyond the captured sizes (tools/host_times.py); where it noted none, they are from steps before one with
+a prompt, whose outputs wait until that one is launched, with adapters after the step itself. The hosts differ: the
+figure is their geometric mean, FIRST's among them, with its spread. Folders of `part: check` are for `gnomon accuracy`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,19 @@ import numpy as np
 
 from gnomon.cost.adapters import AdapterCost
 from gnomon.cost.drafting import DraftCost
+from gnomon.cost.step import variant_of
 from gnomon.engines.vllm.lora import adapter_bytes, adapter_cost
 from gnomon.load import model, parse_pool
 from gnomon.load.deployments import deploy
 from gnomon.spec import Strategy
 
 FULL = 8192
+CAPTURED = 512
+"""Tokens of the largest captured step of these engines."""
+DEVICE_BOUND = 100
+"""Sequences from which on the device takes longer than the host's launches."""
+LEAST = 10
+"""Launches that a median is taken of."""
 STAGES = ("queued_us", "scheduled_us", "made_us", "first_us")
 DEVICE = ("launch_s", "tile_s", "read_s")
 Data = Mapping[str, Any]
@@ -98,10 +106,26 @@ def fitted(cost: AdapterCost, rows: list[tuple[int, int, float]]) -> AdapterCost
     return replace(cost, **fit)
 
 
-def host_figures(base: Data, few: Data, groups: int) -> dict[str, float]:
-    """Of a launch."""
-    (_, plain), (step, adapted) = (between_us(next(loads(data, "plain"))) for data in (base, few))
-    return {"host_us": (adapted - step - plain) / groups}
+def launch_us(data: Data) -> float:
+    """The median launch of a step with prompts that is beyond the captured sizes, without the wait for the device."""
+    noted = [load["host"] for load in data["loads"] if load.get("rate_per_s") and load.get("host")]
+    found = [
+        taken - waited
+        for host in noted
+        for taken, waited, tokens in zip(host["execute_us"], host["lora_us"], host["tokens"], strict=True)
+        if tokens > CAPTURED
+    ]
+    if len(found) >= LEAST:
+        return float(np.median(found))
+    step, before = between_us(next(loads(data, "plain")))
+    return before - step if data["adapters"] else before
+
+
+def host_figures(pairs: Sequence[tuple[Data, Data]], groups: int) -> dict[str, float]:
+    """Of a launch, on hosts that were measured without adapters and with them."""
+    each = [(launch_us(adapted) - launch_us(plain)) / groups for plain, adapted in pairs]
+    print(f"# host_us of each host: {', '.join(f'{one:.0f}' for one in each)}")
+    return {"host_us": float(np.exp(np.log(each).mean())), "host_spread": float(np.log(each).std(ddof=1))}
 
 
 def copy_figures(few: Data, many: Data, size: float) -> dict[str, float]:
@@ -114,16 +138,15 @@ def copy_figures(few: Data, many: Data, size: float) -> dict[str, float]:
     return {"copy_bytes_s": size / (copied * 1e-6), "read_bytes_s": size / (max(read, 1.0) * 1e-6)}
 
 
-def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
-    """Of n-gram lookup, on static batches: what steps take beyond the tokens that they verify where all drafts were
-    found and accepted, and beyond one token of each sequence where none was found."""
+def draft_rows(data: Data) -> Iterator[tuple[int, bool, float, float]]:
+    """Of static batches: sequences, whether drafts were found and all accepted or none was found, seconds of a step,
+    and those of the tokens that it verifies."""
     drafts = data["arguments"]["speculative_config"]
     given = {"max_model_len": 16384, "speculative_method": "ngram_gpu"}
     given |= {"num_speculative_tokens": drafts["num_speculative_tokens"]}
     engine, deployment = deploy(model(data["model"]), parse_pool("H200"), dtype="bf16", settings=given)
     free = replace(engine.step_model(deployment), drafting=DraftCost(drafts=drafts["num_speculative_tokens"]))
     cost = free.table(max_context=4096, max_tokens=8192, max_sequences=256)
-    rows: list[tuple[int, bool, float, float]] = []
     for load in loads(data, "static"):
         count, steps = load["requests"], {name: np.array(column) for name, column in load["steps"].items()}
         found = bool(load["accepted_at"][0])
@@ -131,17 +154,24 @@ def draft_figures(data: Data) -> Iterator[tuple[str, float]]:
         alone &= steps["accepted"] == (steps["drafted"] if found else 0)
         if alone.sum() < 5:
             continue
-        curve = cost.decode_curve(count) if found else cost.varied_curve(count, 1.0, count)
+        curve = cost.decode_curve(count) if found else cost.varied_curve(count, 1.0, variant_of(0, count))
         ours = float(np.interp(1024 + 64, curve.context, curve.seconds))
-        rows.append((count, found, float(np.median(steps["core_us"][alone])) * 1e-6, ours))
-    ones = np.array([[1.0, count, float(not found)] for count, found, _, _ in rows])
-    seconds, ours_s = (np.array([row[at] for row in rows]) for at in (2, 3))
-    fit = np.linalg.lstsq(ones / seconds[:, None], (seconds - ours_s) / seconds, rcond=None)[0]
-    for (count, found, measured, _), error in zip(rows, (ones @ fit + ours_s) / seconds - 1, strict=True):
-        print(
-            f"# {count} sequences, drafts {'accepted' if found else 'missing'}: {measured * 1e3:.2f} ms, {error:+.1%}"
-        )
-    yield from zip(("base_us", "sequence_us", "ragged_us"), (1e6 * fit).tolist(), strict=True)
+        yield count, found, float(np.median(steps["core_us"][alone])) * 1e-6, ours
+
+
+def draft_figures(rows: Sequence[tuple[int, bool, float, float]]) -> Iterator[tuple[str, float]]:
+    """Of n-gram lookup: what steps take beyond the tokens that they verify, and the least that one takes where no draft
+    was found."""
+    device = [row for row in rows if row[1] or row[0] >= DEVICE_BOUND]
+    ones = np.array([[1.0, row[0]] for row in device])
+    seconds, ours_s = (np.array([row[at] for row in device]) for at in (2, 3))
+    base, each = np.linalg.lstsq(ones / seconds[:, None], (seconds - ours_s) / seconds, rcond=None)[0]
+    ragged = float(np.exp(np.mean([np.log(row[2]) for row in rows if row not in device and row[0] > 1])))
+    for count, found, measured, ours in rows:
+        predicted = max(ours + base + each * count, 0.0 if found else ragged)
+        told = "accepted" if found else "missing"
+        print(f"# {count} sequences, drafts {told}: {measured * 1e3:.2f} ms, {predicted / measured - 1:+.1%}")
+    yield from {"base_us": 1e6 * base, "sequence_us": 1e6 * each, "ragged_us": 1e6 * ragged}.items()
 
 
 def _read(path: Path) -> Any:
@@ -151,12 +181,14 @@ def _read(path: Path) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the measurements of the first batch are")
-    parser.add_argument("host", type=Path, help="where those of the batch `host` are")
-    parser.add_argument("--drafts", type=Path, help="ngram.json.gz of the second")
+    parser.add_argument("host", type=Path, nargs="+", help="where those of the batch `host` are")
+    parser.add_argument("--drafts", type=Path, nargs="+", help="ngram.json.gz of the second, host-ngram.json.gz")
     asked = parser.parse_args()
     folder = asked.folder
     base, few, many = (_read(folder / f"{name}.json.gz") for name in ("base", "lora-4", "lora-8"))
-    measured = [_read(asked.host / f"{name}.json.gz") for name in ("host-base", "host-lora-4")]
+    pairs = [(base, few)]
+    for host in asked.host:
+        pairs.append((_read(host / "host-base.json.gz"), _read(host / "host-lora-4.json.gz")))
     network, settings = model(base["model"]), {"enable_lora": True, "max_loras": 4, "max_model_len": 16384}
     _, deployment = deploy(network, parse_pool("H200"), dtype="bf16", settings=settings)
     cost = adapter_cost(deployment)
@@ -169,11 +201,11 @@ def main() -> None:
     groups = sum(group.times for group in cost.layers)
     size = adapter_bytes(network, Strategy(), cost.rank)
     figures = {f"{name[:-2]}_us": getattr(found, name) * 1e6 for name in DEVICE}
-    figures |= host_figures(*measured, groups) | copy_figures(few, many, size)
+    figures |= host_figures(pairs, groups) | copy_figures(few, many, size)
     for name, value in figures.items():
         print(f"    {name}: {value:.4g}" if value < 1e6 else f"    {name}: {value:.3e}")
     if asked.drafts:
-        for name, value in draft_figures(_read(asked.drafts)):
+        for name, value in draft_figures([row for path in asked.drafts for row in draft_rows(_read(path))]):
             print(f"    {name}: {value:.4g}")
 
 

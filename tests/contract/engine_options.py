@@ -22,6 +22,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "disable_cascade_attn",
         "distributed_executor_backend",
         "draft_acceptance",
+        "draft_model",
         "draft_parameters",
         "enable_dbo",
         "enable_eplb",

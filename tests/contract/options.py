@@ -70,6 +70,7 @@ COMMANDS = f"""
   --set num_speculative_tokens=3
   --set draft_acceptance=0.5
   --set draft_parameters=1000000000
+  --set draft_model=meta-llama/Llama-3.2-1B-Instruct
   --json
   --html out.html
 predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
@@ -193,6 +194,7 @@ fit llama-3.2-1b --on H100:2
   --set num_speculative_tokens=3
   --set draft_acceptance=0.5
   --set draft_parameters=1000000000
+  --set draft_model=meta-llama/Llama-3.2-1B-Instruct
   --json
   --html out.html
 fit bert-base --on H100
@@ -259,6 +261,7 @@ fit bert-base --on H100 --engine torch
   --set num_speculative_tokens=3
   --set draft_acceptance=0.5
   --set draft_parameters=1000000000
+  --set draft_model=meta-llama/Llama-3.2-1B-Instruct
   --json
   --html out.html
 simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --requests 40 --set speculative_method=mtp
@@ -368,6 +371,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --seed 4
   --slo ttft_p50=2s
   --by-rate
+  --sensitivity
   --objective latency
   --dtype fp8
   --kv-dtype fp8
@@ -401,6 +405,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set num_speculative_tokens=3
   --set draft_acceptance=0.5
   --set draft_parameters=1000000000
+  --set draft_model=meta-llama/Llama-3.2-1B-Instruct
   --router least-requests
   --pools disaggregated
   --kv-transfer layerwise

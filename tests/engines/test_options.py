@@ -55,7 +55,11 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "num_speculative_tokens": 0,
         "draft_acceptance": "",
         "draft_parameters": 0.0,
+        "draft_model": "",
         "front_end": "http",
+        "enable_eplb": False,
+        "num_redundant_experts": 0,
+        "expert_popularity": "uniform",
     }
 
 

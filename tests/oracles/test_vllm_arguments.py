@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -13,7 +15,7 @@ from gnomon.engines.imported import COMPUTE
 from gnomon.engines.operations import EngineCommand
 from gnomon.engines.vllm import arguments
 from gnomon.engines.vllm.command_line import read_arguments
-from gnomon.engines.vllm.imported import import_command
+from gnomon.engines.vllm.imported import HOST_CACHES, import_command
 from gnomon.engines.vllm.imported_weights import CACHES, MADE, NEARLY
 from gnomon.engines.vllm.later_arguments import release_flags
 from gnomon.load import model as load_model
@@ -22,6 +24,7 @@ pytest.importorskip("torch", reason="vLLM is not installed; run `make test-oracl
 from tests.oracles.vllm_release import RELEASE, make_arg_parser  # isort: skip
 
 from vllm.config.cache import CacheDType
+from vllm.config.speculative import MTPModelTypes, SpeculativeConfig, SpeculativeMethod
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -70,11 +73,26 @@ def test_choices_are_vllms(flags: dict[str, argparse.Action]) -> None:
     assert {*MADE, *FLAGS.formats.stored} == set(QUANTIZATION_METHODS)
 
 
+def test_methods_and_fields_of_drafts_are_vllms(flags: dict[str, argparse.Action]) -> None:
+    made = {"target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config"}
+    own = {"method", "model", "num_speculative_tokens"}
+    assert set(FLAGS.drafts.known) == set(_texts(SpeculativeMethod))
+    assert {*FLAGS.drafts.beside, *own} == {one.name for one in dataclasses.fields(SpeculativeConfig)} - made
+    assert set(FLAGS.drafts.heads) == set(get_args(MTPModelTypes))
+    assert {*HOST_CACHES} == set(flags["kv-offloading-backend"].choices or ())
+
+
+def _texts(kind: Any) -> Iterator[str]:
+    for one in get_args(kind):
+        yield from [one] if isinstance(one, str) else _texts(one)
+
+
 COMMANDS = [
     "llama-3.1-8b -tp 2 --max-model-len 32k --max_num_batched_tokens=4K --no-async-scheduling",
     "--model llama-3.1-8b --max-num-seqs 64 --gpu-memory 0.85 --block-size 32 --enforce-eager -pp 2",
     "llama-3.1-8b -dp 2 --kv-cache-dtype fp8 -q fp8 --served-model-name a b c --port 9000",
-    "llama-3.1-8b --cudagraph-capture-sizes 1 2 4 --speculative-config.method ngram -dcp 1 --api-key x y",
+    "llama-3.1-8b --cudagraph-capture-sizes 1 2 4 -dcp 1 --api-key x y --enable-lora --max-loras 4 --max-lora-rank 32",
+    "llama-3.1-8b --kv-offloading-size 4.0 --kv-offloading-backend native --scheduling-policy priority",
     "llama-3.1-8b --dtype half --enable-prefix-caching --max-cudagraph-capture-size 128 -O3",
 ]
 

@@ -76,6 +76,53 @@ def test_the_command_says_what_the_plan_says(parser: Any, settings: dict[str, An
         assert getattr(read, name) == wanted, name
 
 
+FEATURES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"speculative_method": "ngram", "num_speculative_tokens": 3, "draft_acceptance": "0.6"},
+        {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}, "async_scheduling": False},
+    ),
+    (
+        {"speculative_method": "ngram_gpu", "num_speculative_tokens": 2},
+        {"speculative_config": {"method": "ngram_gpu", "num_speculative_tokens": 2}},
+    ),
+    (
+        {
+            "speculative_method": "draft_model",
+            "num_speculative_tokens": 4,
+            "draft_parameters": 1235814400,
+            "draft_model": "llama-3.2-1b",
+        },
+        {
+            "speculative_config": {
+                "method": "draft_model",
+                "num_speculative_tokens": 4,
+                "model": "meta-llama/Llama-3.2-1B-Instruct",
+            }
+        },
+    ),
+    (
+        {"speculative_method": "eagle3", "num_speculative_tokens": 2, "draft_model": "some/head"},
+        {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 2, "model": "some/head"}},
+    ),
+    (
+        {"speculative_method": "mtp", "num_speculative_tokens": 1},
+        {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}},
+    ),
+    (
+        {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "max_cpu_loras": 8},
+        {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "max_cpu_loras": 8},
+    ),
+    ({"kv_offloading_size": 8}, {"kv_offloading_size": 8.0, "kv_offloading_backend": "native"}),
+    ({"scheduling_policy": "priority"}, {"scheduling_policy": "priority"}),
+]
+
+
+@pytest.mark.parametrize(("settings", "expected"), FEATURES)
+def test_drafts_adapters_and_host_blocks(parser: Any, settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    read = parser.parse_args(shlex.split(export(plan(settings)).command)[2:])
+    assert {name: getattr(read, name) for name in expected} == expected
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

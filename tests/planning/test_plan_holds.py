@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.planning import fake_engine, holds
+from tests.planning import fake_engine, holds, holds_pools
 
 from gnomon.api.plan import plan_serving
 from gnomon.errors import InfeasibleError
@@ -83,3 +83,15 @@ def test_thirty_random_workloads_hold_ten_times_as_long(tmp_path: Path) -> None:
     found = list(holds.verdicts(0, 30, tmp_path))
     assert sum(verdict.whole <= 1 for verdict in found) >= 27
     assert sum(verdict.one_less > 1 for verdict in found) >= 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", holds_pools.KINDS)
+def test_plans_of_pools_traces_and_shared_prompts_hold_ten_times_as_long(kind: str) -> None:
+    """With one replica less some hold as well: the ups and downs of a trace count as doubt, and every kind of chip of
+    a mixture has to hold its share by itself."""
+    if kind == "trace" and not holds_pools.traces():
+        pytest.skip("the published traces are not here; GNOMON_TRUTH can name their folder")
+    found = list(holds_pools.verdicts(1, 4, (kind,)))
+    assert sum(verdict.whole <= 1 for verdict in found) >= 4
+    assert sum(verdict.one_less > 1 for verdict in found) >= 2

@@ -24,7 +24,7 @@ from gnomon.spec import Strategy
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.questions.serving import PlanServingQuestion
 
-COUNTS = {Level.SEARCH: 500, Level.TO_THE_END: 900, Level.FULL: 900, Level.SURE: 900}
+COUNTS = {Level.SEARCH: 500, Level.VERDICT: 500, Level.TO_THE_END: 900, Level.FULL: 900, Level.SURE: 900}
 FIXED = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
 SPLIT = ("prefill=H100:4,tp=2", "decode=H100:4,tp=4")
 LOAD: dict[str, Any] = {"dtype": "fp8", "input": 4000, "output": 1000}

@@ -137,6 +137,22 @@ SERIES: dict[str, Any] = {
     "distributions": {name: tuple(0.001 * at for at in range(101)) for name in ("ttft_s", "tpot_s", "e2e_s", "itl_s")},
 }
 """What an answer has beyond `served` where series are asked for."""
+OTHERWISE: dict[str, Any] = {
+    "axes": {"chip": ("H100", "L40S"), "TP": ("1", "2"), "replicas": ("1", "2", "3"), "with": ("none", "fp8-kv")},
+    "limits": {"kv_share": 1.0, "clock": 0.94, "preemptions": 3},
+    "weighed": (
+        {"name": "int4-weights", "lossless": False, "used": True, "why": "$2.10/h, $3.29/h without it"},
+        {"name": "kv-offloading", "lossless": True, "used": False, "why": "prompts of the load share no beginnings"},
+    ),
+    "sensitivity": (
+        {"input": "rate", "now": 8.0, "holds_to": 9.0, "factor": 1.125,
+         "next": {"label": "3 x (H100, TP 4, fp8)", "usd_h": 39.48}},
+        {"input": "shared prompts", "now": 0.6, "holds_to": None, "factor": 0.0, "next": {"why": "was not looked for"}},
+        {"input": "price of H100", "now": 3.29, "holds_to": 4.2, "factor": 1.277,
+         "next": {"label": "4 x (L40S, TP 1, fp8)", "usd_h": 33.6}},
+    ),
+}  # fmt: skip
+"""What a plan's answer has where techniques are weighed and inputs changed."""
 BY_RATE = tuple(
     {"rate_per_s": rate, "ttft_s": times(0.01 * rate), "tpot_s": times(0.002 * rate), "output_tokens_per_s": 256 * rate,
      "meets": rate < 9}

@@ -158,6 +158,7 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "PlanReport": {
         "planned": answers.planned,
         "planned, with other rates": lambda: answers.planned(by_rate=answers.BY_RATE),
+        "planned, if inputs are otherwise": lambda: answers.planned(**answers.OTHERWISE),
         "no other plan": lambda: answers.planned(runner_up={"why": "none"}),
     },
     "TrainingReport": {

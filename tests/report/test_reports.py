@@ -335,3 +335,14 @@ def test_a_training_step_says_how_it_is_carried_out(changes: dict[str, Any], sai
     answer = answers.trained()
     changed = answers.trained(inputs={**answer.inputs, **changes})
     assert said in render(changed) and said not in render(answer)
+
+
+def test_a_plan_says_what_it_searched_weighed_and_depends_on() -> None:
+    text = render(answers.planned(**answers.OTHERWISE))
+    assert "chip H100, L40S x TP 1, 2 x 1 to 3 replicas x with any of fp8-kv" in text
+    assert "int4-weights (quality changes), used: $2.10/h, $3.29/h without it" in text
+    assert "kv-offloading (lossless), not used" in text
+    assert "memory: the KV cache is full at times, 3 preemptions" in text
+    assert "power: the limit lowers the clock to 94% of the highest" in text
+    assert "up to 9 req/s" in text and "$39.48/h, +50%" in text
+    assert "even without" in text

@@ -43,6 +43,7 @@ def plan_serving(
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
     by_rate: bool = False,
+    sensitivity: bool = False,
     progress: Progress | None = None,
 ) -> PlanReport:
     """The best plan of a fleet for a load within goals, and what it was weighed against.
@@ -63,15 +64,15 @@ def plan_serving(
     trace that is too short for that with blocks of itself, and only the steady part counts. A goal is met where it is
     with 95% confidence, for which a winner's run is doubled, up to 80,000 requests. Money and energy are for a million
     output tokens. `techniques`, named as in a plan, go into every plan, and so does a `power_limit_w` of each chip.
-    With `by_rate` the best plan is also simulated at other rates, which its page plots. `progress` is called with the
-    plans decided and the plans there are.
+    With `by_rate` the best plan is also simulated at other rates, with `sensitivity` it is found how far each input may
+    be off before another is best; `auto` among `techniques` weighs them all. `progress` gets plans decided and all.
     """
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
         arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
         images=images, slo=slo, objective=objective, router=router, pools=pools, kv_transfer=kv_transfer,
         engine=engine, dtypes=dtypes, kv_dtype=kv_dtype, settings=settings, techniques=techniques,
-        power_limit_w=power_limit_w, by_rate=by_rate,
+        power_limit_w=power_limit_w, by_rate=by_rate, sensitivity=sensitivity,
     )  # fmt: skip
     return answer(question, progress=progress)
 

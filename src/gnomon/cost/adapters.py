@@ -9,7 +9,8 @@ configurations). Figures are fitted by `tools/feature_overheads.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import exp
 from typing import NamedTuple
 
 from gnomon.cost.governor import FIGURES, STREAM
@@ -53,6 +54,12 @@ class AdapterCost:
     """Of each time that a block of the first kernel waits for inputs."""
     host_s: float
     """On the host, to launch both kernels one by one."""
+    host_spread: float = 0.0
+    """What that may be off by from host to host (log)."""
+
+    def drawn(self, normal: float) -> AdapterCost:
+        """With the launches of a host that is so many standard deviations slower."""
+        return replace(self, host_s=self.host_s * exp(self.host_spread * normal))
 
     def work(self, tokens: int, adapters: int) -> tuple[float, float, float]:
         """Device seconds of so many tokens and adapters, those of them that follow the clock, and joules beyond the

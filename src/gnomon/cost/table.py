@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.draws import normals
 from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
@@ -129,6 +130,7 @@ class TableStepCost:
             {name: float(machine.factors(name, *of, prompts=prompts)[draw]) for name, of in ops.items()}
             for prompts in (False, True)
         )
+        other.model = _drawn_options(self.model, draw)
         other._draw(self.host.drawn(draw), factors, of_prompts)
         other._drawn = draw
         other._clock_factor, other._joule_factor = (
@@ -191,15 +193,12 @@ class TableStepCost:
         return self._curve(sequences, slowdown, self._varied(run, variant), missing)
 
     def _varied(self, tokens: int, variant: int) -> Work:
-        """What adapters and images add, and that some sequences have no drafts."""
-        adapters, missing, images = parts_of(variant)
+        """What adapters and images add."""
+        adapters, _, images = parts_of(variant)
         seconds, clocked, joules = NOTHING
         if adapters:
             assert self.model.adapters is not None
             seconds, clocked, joules = self.model.adapters.work(int(self._padded[tokens]), adapters)
-        if missing:
-            assert self.model.drafting is not None
-            seconds += self.model.drafting.ragged_s
         if images:
             assert self.model.tower is not None
             tower = self.model.tower.work(images, self._drawn)
@@ -229,12 +228,14 @@ class TableStepCost:
         seconds, clocked, joules = (part + added for part, added in zip(work, more, strict=True))
         clocked, joules = clocked * self._clock_factor, joules * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
-        least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences)
+        least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences, missing)
         return Curve(self._times.knots, np.maximum(device, least), clocked, joules)
 
-    def _verify(self, sequences: int) -> float:
+    def _verify(self, sequences: int, missing: int) -> float:
         """Least seconds of a step with drafts on the host."""
+        assert self.model.drafting is not None
         least, tokens = self.host.decode(sequences), sequences * self.each
+        least = max(least, self.model.drafting.ragged_s) if missing else least
         return least if tokens <= self._largest else max(least, self.host.launch(tokens, sequences, 0))
 
     def _attention_of(self, sequences: int) -> Floats:
@@ -309,6 +310,18 @@ class TableStepCost:
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         base = self._launches[tokens > self._largest]
         return base + self._launch_sequence * sequences + self._launch_prompt * prompts
+
+
+def _drawn_options(model: StepModel, draw: int) -> StepModel:
+    """What adapters and drafts take on the host follows the draw of the host."""
+    adapters, drafting, host = model.adapters, model.drafting, model.host
+    if adapters is None and drafting is None:
+        return model
+    return replace(
+        model,
+        adapters=adapters and adapters.drawn(float(normals(host.source)[draw])),
+        drafting=drafting and drafting.drawn(float(host.factors[draw])),
+    )
 
 
 def _columns(work: Iterable[Floats]) -> Columns:

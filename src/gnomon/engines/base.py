@@ -162,6 +162,22 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOption:
+    """A choice beside the knobs that decides a deployment: settings with which it is on, and others without it."""
+
+    name: str
+    on: Mapping[str, Any]
+    off: Mapping[str, Any] = field(default_factory=dict)
+    """Settings in their place; none of them where they are just left out."""
+    lossless: bool = True
+    """Whether answers stay the same."""
+    usual: bool = False
+    """Whether it is on where nothing is said."""
+    reject_reason: str = ""
+    """Why it does not apply, where it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWork:
     """The operators of one rank of a pipeline's stage, and how many layers they are of."""
 
@@ -237,6 +253,12 @@ class Engine(Protocol):
 
     def goes_together(self, turned: Mapping[str, int]) -> bool:
         """Whether the engine takes these values of knobs at once."""
+
+    def options_to_weigh(
+        self, given: Mapping[str, Any], pools: Sequence[Pool], *, shares: bool
+    ) -> tuple[EngineOption, ...]:
+        """What `--with auto` weighs beside techniques, for settings as given and requests that share beginnings or do
+        not."""
 
     def capacity(self, settings: Mapping[str, Any]) -> Capacity:
         """What settings with their defaults filled in allow."""

@@ -121,6 +121,11 @@ class CommandImport:
         value = self.take(flag)
         return value is not None and str(value) != "0", isinstance(value, Variable)
 
+    def port(self, default: int) -> int:
+        """Where the server takes requests; 0 where only the shell knows."""
+        value = self.read.values.get("port", str(default))
+        return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,5}", value) else 0
+
     def version(self, title: str, usual: str, *others: str) -> str:
         """The engine's version that an image names; nothing where it names none, or one without figures."""
         named = named_version(self.command.image, (usual, *others))

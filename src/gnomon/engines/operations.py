@@ -247,12 +247,28 @@ class ImportedCommand:
     """Whether only the shell says which process of its replica it is, so that it may be the first."""
     role: str = BOTH
     """Whether it computes prompts, answers or both; one of `gnomon.spec.plan.ROLES`."""
+    port: int = 0
+    """Where it takes requests; 0 where that is not known."""
+    handover: str = ""
+    """The option by which it sends KV caches or takes them, where only its router says which of the two."""
 
     @property
     def same(self) -> tuple[Any, ...]:
         """What all replicas of a pool share."""
         parts = self.model, self.strategy, self.dtype, self.kv_dtype, dict(self.settings), self.version, self.nodes
         return *parts, self.role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """What the command of an engine's router says."""
+
+    router: str
+    """The plan's router that it stands for; empty where it is another one."""
+    policy: str = ""
+    """As the engine calls it."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """The roles of servers by their addresses, `host:port`, where it tells prefill and decode apart."""
 
 
 class CommandNames(Protocol):
@@ -265,8 +281,12 @@ class CommandNames(Protocol):
     def model(self, name: str) -> Model:
         """The network behind a model's name or folder."""
 
-    def config(self, path: str) -> Mapping[str, Any]:
-        """The fields of a configuration file."""
+    def other_model(self, name: str) -> Model:
+        """A network beside the served one, such as a draft model, by its name or folder."""
+
+    def config(self, path: str, *, partly: bool = False) -> Mapping[str, Any]:
+        """The fields of a configuration file; `partly` where values that only the shell knows may stay as they are
+        written."""
 
 
 class CommandReader(Protocol):
@@ -336,9 +356,8 @@ class Operations(Protocol):
     def router_policies(self, plan: Plan) -> Mapping[str, str]:
         """What the engine's own router calls the plan's routers that it has."""
 
-    def routed_by(self, words: Sequence[str]) -> str:
-        """The plan's router that a command which starts the engine's router stands for; empty where it starts
-        something else."""
+    def routed_by(self, words: Sequence[str], names: CommandNames) -> Routing | None:
+        """What a command that starts the engine's router says; nothing where it starts something else."""
 
     def graph_worker(self, replica: PoolReplica) -> GraphWorker:
         """The same replica as a worker of NVIDIA Dynamo."""

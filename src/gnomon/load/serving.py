@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from gnomon.load.plan import plan_pool
 from gnomon.load.pools import planned_pools, pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
 from gnomon.planning.serving.images import with_image_tokens
-from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.results import ResultOptions
+from gnomon.planning.serving.searched import FULL_REQUESTS
 from gnomon.planning.serving.simulate import SimulationInput
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
@@ -35,6 +35,8 @@ from gnomon.spec.plan import KV_TRANSFERS, POOL_KINDS, ROUTERS
 from gnomon.spec.questions.serving import DrawnLoadQuestion, PlanServingQuestion, SimulateServingQuestion
 from gnomon.techniques import asked
 
+AUTO_TECHNIQUES = "auto"
+"""In the place of a technique: those that help."""
 SIMULATED = 1000
 """Requests of a load that does not say how many."""
 DESCRIBED = ("arrivals", "prefix", "turns", "adapters", "priorities", "images", "concurrency")
@@ -118,7 +120,8 @@ def _check_closed(load: ServingLoad) -> None:
 
 def plan_of(question: PlanServingQuestion) -> PlanTask:
     """The load, the goals and the fleet of `plan serve`."""
-    techniques = asked(question.techniques)
+    given = asked(question.techniques)
+    techniques = tuple(name for name in given if name != AUTO_TECHNIQUES)
     objective(question.objective or "cost")
     if question.router not in ROUTERS:
         raise unknown_name("router", question.router, ROUTERS, where="--router")
@@ -155,7 +158,19 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         pools=question.pools,
         kv_transfer=question.kv_transfer,
         by_rate=question.by_rate,
+        weigh=len(techniques) < len(given),
+        sensitivity=question.sensitivity,
+        asked=_asked(question),
     )
+
+
+def _asked(question: PlanServingQuestion) -> dict[str, Any]:
+    """What was given, where all of it can be written on a command line again."""
+    given = {one.name: getattr(question, one.name) for one in fields(question)}
+    usual = {one.name: one.default for one in fields(question)}
+    given = {name: value for name, value in given.items() if value is not None and value != usual[name]}
+    written = all(isinstance(value, (str, int, float, Path, tuple, list, dict)) for value in given.values())
+    return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()} if written else {}
 
 
 def _engine(question: PlanServingQuestion) -> EngineChoice:

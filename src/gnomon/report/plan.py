@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gnomon.report.figures import Headline, interval
 from gnomon.report.serve import seconds_word
+from gnomon.report.sweep import command_line
 from gnomon.report.text import Style, band, digits, flag, folder_of, headed, known, labelled, next_steps, words
 from gnomon.spec import Plan
 from gnomon.spec.answers import PlanReport, PlanScore
+from gnomon.spec.answers.serving import Sensitivity
 from gnomon.spec.workload import METRICS, ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
@@ -26,6 +28,8 @@ ALSO: tuple[tuple[str, Callable[[PlanScore], float | None]], ...] = (
 WORTH_TELLING = 0.05
 """Share by which it must be better than the chosen plan."""
 MOST_TIES = 3
+FULL_CACHE, FULL_CLOCK = 0.99, 0.99
+"""Shares of the KV cache from which on it limits a plan, and of the clock below which the power limit does."""
 
 
 ROUTED = {
@@ -72,6 +76,7 @@ def render(answer: PlanReport, style: Style) -> str:
     lines = [
         style.strong(answer.title),
         searched_words(answer),
+        *([axes_words(answer)] if answer.axes else []),
         "",
         labelled("best", _score(PlanLine.of(best), shown), style.strong),
     ]
@@ -82,10 +87,12 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("other", text) for text in alternative_lines(answer, shown)]
     lines += [labelled("near tie", text) for text in near_tie_lines(answer)]
     lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
+    lines += [labelled("weighed" if index == 0 else "", text) for index, text in enumerate(weighed_lines(answer))]
     lines += [labelled("left out", f"{chip}: {why}") for chip, why in answer.left_out.items()]
     several_pools = bool(best.plan.pools) or best.plan.replicas > 1
     lines += [labelled("router", ROUTED[answer.router])] if several_pools else []
     lines += _by_rate(answer, style)
+    lines += _sensitivity(answer, style)
     lines += ["", labelled("run it:", answer.command)] if answer.command else []
     several = answer.command and best.plan.replicas > 1
     lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
@@ -93,7 +100,15 @@ def render(answer: PlanReport, style: Style) -> str:
     folder = folder_of("deploy", answer.to_dict())
     exports = (f"gnomon export last --to {best.plan.engine.name} --out {folder}", "gnomon export last --to kubernetes")
     ways = [*(exports if answer.command or best.plan.pools else ()), *simulated_words(best.plan)]
-    return "\n".join([*lines, *next_steps(*ways, "gnomon explain last")])
+    return "\n".join([*lines, *next_steps(*ways, "gnomon explain last", *_otherwise(answer))])
+
+
+def _otherwise(answer: PlanReport) -> list[str]:
+    """The same question with sensitivities, where they were not asked for and there are some."""
+    rated = "rate_per_s" in answer.best.predicted
+    if not answer.asked or answer.asked.get("sensitivity") or rated:
+        return []
+    return [command_line("plan serve", {**answer.asked, "sensitivity": True})]
 
 
 def simulated_words(plan: Plan) -> list[str]:
@@ -119,6 +134,41 @@ def searched_words(answer: PlanReport) -> str:
     considered, fit, ran = map(format_count, (answer.plans_considered, answer.plans_fit, answer.plans_simulated))
     most, judged = map(format_count, (answer.requests_searched, answer.requests_simulated))
     return f"{considered} plans: {fit} fit, {ran} simulated with up to {most} requests, the best with {judged}"
+
+
+def axes_words(answer: PlanReport) -> str:
+    """`chip H100, L40S x TP 1, 2, 4 x …`: what the plans differ in."""
+    return " x ".join(_axis(name, values) for name, values in answer.axes.items())
+
+
+def _axis(name: str, values: Sequence[str]) -> str:
+    told = f"1 to {values[-1]}" if name.endswith("replicas") and len(values) > 1 else ", ".join(values)
+    if name == "with":
+        return f"with any of {', '.join(values[1:])}"
+    behind = name in ("sequences", "replicas", "prefill replicas")
+    named = name.removesuffix("s") if values == ("1",) else name
+    return told if name == "pools" else f"{told} {named}" if behind else f"{name} {told}"
+
+
+def weighed_lines(answer: PlanReport) -> list[str]:
+    """Each technique: whether it is used, what it buys by itself, and whether answers change."""
+    return [
+        f"{one['name']} ({'lossless' if one['lossless'] else 'quality changes'}), "
+        f"{'used' if one['used'] else 'not used'}: {one['why']}"
+        for one in answer.weighed
+    ]
+
+
+def limit_lines(answer: PlanReport) -> list[str]:
+    """Whether memory or power limit the best plan beside its goals."""
+    found = []
+    kv, clock = answer.limits.get("kv_share", 0.0), answer.limits.get("clock", 1.0)
+    if kv >= FULL_CACHE:
+        preempted = answer.limits.get("preemptions", 0)
+        found.append("memory: the KV cache is full at times" + (f", {preempted:,.0f} preemptions" if preempted else ""))
+    if clock < FULL_CLOCK:
+        found.append(f"power: the limit lowers the clock to {clock:.0%} of the highest")
+    return found
 
 
 def shown_times(answer: PlanReport) -> list[tuple[str, str]]:
@@ -211,12 +261,57 @@ def _by_rate(answer: PlanReport, style: Style) -> list[str]:
     return ["", *headed([RATE_HEAD, *rate_rows(answer)], ">>>>>>>><", style)] if answer.by_rate else []
 
 
+LEAST_CHANGE = 0.005
+SENSITIVITY_HEAD = ("if", "now", "the plan holds", "", "then the best is", "price")
+
+
+def sensitivity_rows(answer: PlanReport) -> list[tuple[str, ...]]:
+    """Each input: how far the best plan holds, and what the best plan is beyond."""
+    return [_otherwise_row(one, answer.best.usd_h) for one in answer.sensitivity]
+
+
+def _otherwise_row(one: Sensitivity, usd_h: float) -> tuple[str, ...]:
+    name, other = one["input"], one["next"]
+    end = one["holds_to"]
+    to = "up to" if one["factor"] >= 1 else "down to"
+    if end is None:
+        tried = f"{to} {one['factor']:.3g}x and beyond" if one["factor"] else "even without"
+        held, times = "whatever it is" if name.startswith("price") else tried, ""
+    else:
+        held, times = f"{to} {_input_value(name, end)}", f"{one['factor']:.2f}x"
+    if "label" not in other:
+        return name, _input_value(name, one["now"]), held, times, _goals(other.get("why", "")), ""
+    share = other["usd_h"] / usd_h - 1 if usd_h and not name.startswith("price") else 0.0
+    change = f"{share:+.0%}" if abs(share) >= LEAST_CHANGE else "as much"
+    return (
+        name,
+        _input_value(name, one["now"]),
+        held,
+        times,
+        other["label"],
+        f"{format_money(other['usd_h'])}/h, {change}",
+    )
+
+
+def _input_value(name: str, value: float) -> str:
+    if name == "rate":
+        return f"{digits(value)} req/s"
+    if name.endswith("length"):
+        return f"{value:,.0f} tokens"
+    return f"{format_money(value)}/h" if name.startswith("price") else f"{value:.0%}"
+
+
+def _sensitivity(answer: PlanReport, style: Style) -> list[str]:
+    rows = sensitivity_rows(answer)
+    return ["", *headed([SENSITIVITY_HEAD, *rows], "<><><<", style)] if rows else []
+
+
 def binding_lines(answer: PlanReport) -> list[str]:
     other = answer.next_cheaper
     why, label = other.get("why", ""), other.get("label", "")
     cheaper = f"the next cheaper plan, {label} at {format_money(other['usd_h'])}/h, {why}" if label else why
     binding = "the load, there are no goals" if answer.binding == "load" else answer.binding
-    return [_goals("; ".join(filter(None, [binding, cheaper])))]
+    return [_goals("; ".join(filter(None, [binding, *limit_lines(answer), cheaper])))]
 
 
 def runner_up_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:

@@ -66,6 +66,36 @@ class Routed:
         return replace(self, shares=tuple(cut))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLengths:
+    """A load with other lengths: what is asked of a plan beyond the load it was made for."""
+
+    input: float = 1.0
+    """Times the prompt tokens that a request shares with no other."""
+    output: float = 1.0
+    shared: float = 1.0
+    """Of the requests that share a beginning with others, those that still do; the others have prompts as long."""
+
+    def of(self, requests: Requests, seed: int) -> Requests:
+        own, prefixes = requests.unshared_tokens, requests.prefixes
+        shared = requests.input_tokens - own
+        if prefixes is not None and self.shared < 1:
+            kept = np.random.Generator(np.random.PCG64([seed, 5])).random(len(requests)) < self.shared
+            prefixes = replace(prefixes, node=np.where(kept, prefixes.node, -1))
+        return replace(
+            requests,
+            input_tokens=shared + whole_tokens(own, self.input),
+            output_tokens=whole_tokens(requests.output_tokens, self.output),
+            prefixes=prefixes,
+        )
+
+
+def whole_tokens(tokens: Indices, times: float) -> Indices:
+    """So many times the tokens, at least one."""
+    found: Indices = np.maximum(1, np.rint(times * tokens)).astype(np.int64)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Arrivals:
     """A load, ready to be routed."""
@@ -74,6 +104,7 @@ class Arrivals:
     router: str = "random"
     trace: RequestTrace | None = None
     """What the load's trace says, where it has one."""
+    lengths: OtherLengths = OtherLengths()
 
     @cached_property
     def whole(self) -> Requests:
@@ -82,7 +113,7 @@ class Arrivals:
         Turns of sessions are on their own here: a router may send them anywhere, and blocks of a trace cut sessions.
         """
         if self.load.alike:
-            return draw(replace(self.load, rate_per_s=1.0, requests=1))
+            return self.lengths.of(draw(replace(self.load, rate_per_s=1.0, requests=1)), self.load.seed)
         if self.load.trace:
             found = draw(self.load, self.trace, repeat=False)
         else:
@@ -90,7 +121,7 @@ class Arrivals:
             cycle = math.ceil(rate * self.load.arrivals.cycle_s) if self.load.arrivals else 0
             count = max(self.load.requests, DRAWN, min(cycle, MOST_OF_A_CYCLE))
             found = draw(replace(self.load, rate_per_s=rate, requests=count))
-        return replace(found, follows=None, think_s=None)
+        return self.lengths.of(replace(found, follows=None, think_s=None), self.load.seed)
 
     @property
     def _recorded(self) -> bool:

@@ -121,6 +121,9 @@ class Level(StrEnum):
 
     SEARCH = "search"
     """A sample, given up as soon as the goals are certainly missed."""
+    VERDICT = "verdict"
+    """The same sample where no more counts than whether the goals are met on it: given up at the first of several parts
+    that tells."""
     TO_THE_END = "to the end"
     """As much as of the full load, to its end: for figures that are shown of a plan that may miss its goals."""
     FULL = "full"

@@ -157,7 +157,7 @@ def _confirmed_rate(
         plan = Candidate(family=family, replicas=family.most)
         if found is not None:
             more = found.rate_per_s * (1 + tolerance)
-            if more > plan.most_per_s(bounds[family]) or not ledger.run(plan, more).meets(job.goals):
+            if more > plan.most_per_s(bounds[family]) or not ledger.promises(plan, more):
                 continue
             full = ledger.run_in_full(plan, more)
             if not full.surely_meets(job.goals):
@@ -249,7 +249,7 @@ def _second_rate(
             return ledger.sample(plan, rate_per_s).room(job.goals)
 
         near = family.shape == best.plan.family.shape  # most often as good: what the best holds, it holds
-        full = ledger.run_in_full(plan, beyond) if near and room(beyond) >= 0 else None
+        full = ledger.run_in_full(plan, beyond) if near and ledger.promises(plan, beyond) else None
         if full is None or not full.surely_meets(job.goals):
             if room(least) < 0 or not ledger.run_in_full(plan, least).surely_meets(job.goals):
                 continue

@@ -28,6 +28,15 @@ class Ledger:
     full: dict[Candidate, Score] = field(default_factory=dict)
     """The last run of each plan that had one on the full load."""
 
+    def promises(self, plan: Candidate, rate_per_s: float) -> bool:
+        """Whether a plan that is not decided yet meets the goals on its sample; less is run than for its figures."""
+        if plan in self.barred or plan.replicas < self.least.get(plan.family, 0):
+            return False
+        key = (plan, rate_per_s)
+        if key not in self.seen:
+            self.seen[key] = self.evaluator.evaluate(plan, rate_per_s, Level.VERDICT)
+        return self.seen[key].meets(self.job.goals)
+
     def run(self, plan: Candidate, rate_per_s: float) -> Score:
         if plan in self.barred:
             return replace(self.barred[plan], grows=True)

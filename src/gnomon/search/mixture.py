@@ -10,6 +10,7 @@ to make a cheaper one, which takes less than to find out how much it carries; if
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,9 +19,12 @@ import numpy as np
 
 from gnomon.spec.workload import Floats
 
-HALVINGS = 12
 ENOUGH = 1 - 1e-9
-"""Share of the load that has to be carried: sums in another order round differently."""
+"""Share of the load that has to be carried: sums in another order round differently. What is carried by less is not
+enough, and what costs less by less is not cheaper."""
+
+CLOSE = 1e-3
+"""Of what a kind carries: a smaller share that is left open is not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +56,60 @@ class Evaluations(Protocol):
 
 
 def cheapest(
-    kinds: Sequence[ReplicaKind], load: float, evaluations: Evaluations, known: dict[ReplicaKind, float] | None = None
+    kinds: Sequence[ReplicaKind],
+    load: float,
+    evaluations: Evaluations,
+    known: dict[ReplicaKind, float] | None = None,
+    tolerance: float = 0.0,
 ) -> Mixture | None:
     """The cheapest mixture that carries a load; of equally cheap ones the one that carries most. None where all chips
-    together do not. `known` has what was evaluated before, and gets the rest."""
+    together do not. `known` has what was evaluated before, and gets the rest. A kind may carry more than it was found
+    to, by a share up to `tolerance`: where that would make a cheaper mixture, it is asked."""
     known = {} if known is None else known
-    bounds = {kind: kind.bound for kind in kinds}
+    bounds = {kind: _most(kind, known, tolerance) for kind in kinds}
     while True:
-        found, sure = best_by({kind: known.get(kind, bounds[kind]) for kind in kinds}, load), best_by(known, load)
-        unknown = [kind for kind, _ in found or () if kind not in known]
-        if found is None or not unknown:
+        found, sure = best_by(bounds, load), best_by(known, load)
+        unsure = [kind for kind, _ in found or () if known.get(kind, -1.0) < bounds[kind]]
+        if found is None or not unsure:
             return found
-        if sure is not None and price(found) >= price(sure) * ENOUGH:
+        limit = price(sure) * ENOUGH if sure is not None else math.inf
+        if price(found) >= limit:
             return sure
-        most = max(unknown, key=lambda kind: dict(found)[kind] * kind.usd_h)
-        needed = _needed(most, bounds, known, load) if sure is not None else 0.0
-        if 0 < needed < bounds[most] and not evaluations.holds(most, needed):
-            bounds[most] = needed
-        else:
+        most = max(unsure, key=lambda kind: (kind not in known, dict(found)[kind] * kind.usd_h))
+        needed = _needed(most, bounds, load, limit)
+        if most not in known and (sure is None or needed <= 0):
             known[most] = min(most.bound, evaluations.carries(most))
+            bounds[most] = _most(most, known, tolerance)
+            continue
+        if most in known and needed <= known[most]:  # enough, if others carry their most: half of what is open
+            needed = (known[most] + bounds[most]) / 2
+        if not evaluations.holds(most, needed):
+            bounds[most] = max(needed * ENOUGH, known.get(most, 0.0))
+        elif most in known:
+            known[most] = needed
+        else:
+            known[most] = min(most.bound, max(needed, evaluations.carries(most)))
+            bounds[most] = _most(most, known, tolerance)
+        if most in known and bounds[most] < known[most] * (1 + CLOSE):
+            bounds[most] = known[most]
 
 
-def _needed(
-    kind: ReplicaKind, bounds: Mapping[ReplicaKind, float], known: Mapping[ReplicaKind, float], load: float
-) -> float:
-    """The least that a kind has to carry for a mixture that is cheaper than the cheapest that is known, if the others
+def _most(kind: ReplicaKind, known: Mapping[ReplicaKind, float], tolerance: float) -> float:
+    """The most that a kind may carry."""
+    return min(kind.bound, known[kind] * (1 + tolerance)) if kind in known else kind.bound
+
+
+def _needed(kind: ReplicaKind, bounds: Mapping[ReplicaKind, float], load: float, limit: float) -> float:
+    """The least that a kind has to carry for a mixture with it that costs less than a limit, if those of other chips
     carry what their bounds allow."""
-    limit = price(best_by(known, load) or ())
-    others = {other: known.get(other, bound) for other, bound in bounds.items() if other != kind}
-    low, high = 0.0, bounds[kind]
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        found = best_by({**others, kind: middle}, load)
-        beats = found is not None and price(found) < limit and any(one == kind for one, _ in found)
-        low, high = (low, middle) if beats else (middle, high)
-    return low
+    others = _cheapest_sums({other: bound for other, bound in bounds.items() if other.chip != kind.chip}, load)
+    lacking = (
+        (load * ENOUGH - carried) / count
+        for count in range(1, kind.most + 1)
+        for spent, carried, _ in others
+        if count * kind.usd_h + spent < limit
+    )
+    return min(bounds[kind], max(0.0, min(lacking, default=bounds[kind])))
 
 
 def price(mixture: Mixture) -> float:
@@ -96,6 +119,12 @@ def price(mixture: Mixture) -> float:
 
 def best_by(carried: Mapping[ReplicaKind, float], load: float) -> Mixture | None:
     """The cheapest mixture if each kind carries so much."""
+    enough = [state for state in _cheapest_sums(carried, load) if state[1] >= load * ENOUGH]
+    return min(enough, key=lambda state: (state[0], -state[1]))[2] if enough else None
+
+
+def _cheapest_sums(carried: Mapping[ReplicaKind, float], load: float) -> list[State]:
+    """Mixtures that no other beats, each of one kind of every chip at most, up to the first that carries the load."""
     states: list[State] = [(0.0, 0.0, ())]
     for chip in dict.fromkeys(kind.chip for kind in carried):
         own: list[State] = [(0.0, 0.0, ())]
@@ -106,8 +135,7 @@ def best_by(carried: Mapping[ReplicaKind, float], load: float) -> Mixture | None
             for count in range(1, kind.most + 1)
         ]
         states = _merged(states, _front(own), load)
-    enough = [state for state in states if state[1] >= load * ENOUGH]
-    return min(enough, key=lambda state: (state[0], -state[1]))[2] if enough else None
+    return states
 
 
 def _merged(states: list[State], own: list[State], load: float) -> list[State]:

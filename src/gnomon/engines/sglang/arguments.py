@@ -76,7 +76,8 @@ NO_EFFECT = {
         disable-outlines-disk-cache enable-memory-saver enable-weights-cpu-backup
         enable-draft-weights-cpu-backup""",
     "how processes find each other, and their chips": """
-        nccl-port dist-timeout dist-init-addr gated-launch-port enable-p2p-check device base-gpu-id gpu-id-step
+        nccl-port dist-timeout dist-init-addr disaggregation-bootstrap-port
+        gated-launch-port enable-p2p-check device base-gpu-id gpu-id-step
         watchdog-timeout soft-watchdog-timeout sleep-on-idle use-ray elastic-ep-scale-timeout""",
     "which requests are refused": """
         max-queued-requests abort-on-priority-when-disabled allowed-media-domains media-url-max-file-size-mb
@@ -118,7 +119,7 @@ NOT_MODELLED = {
         unified-cache-external-linker-config enable-linker-mla-dedup enable-lmcache lmcache-config-file
         enable-flexkv flexkv-config-file""",
     "prefill and decode on servers of their own": """
-        disaggregation-transfer-backend disaggregation-bootstrap-port disaggregation-ib-device
+        disaggregation-transfer-backend disaggregation-ib-device
         disaggregation-decode-enable-radix-cache disaggregation-decode-enable-offload-kvcache
         disaggregation-decode-retraction-backup num-reserved-decode-tokens disaggregation-decode-extra-slots
         disaggregation-decode-polling-interval optimistic-prefill-attempts disaggregation-enable-kv-checksum

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import Profile
 from gnomon.cost.step import StepModel
-from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
+from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, Networks, StageWork
 from gnomon.engines.sglang import ENGINE, checks, degrees
 from gnomon.engines.sglang.memory import check_cache, chunk_of, memory, pool, step_tokens
 from gnomon.engines.sglang.options import fill, listed, not_modelled
@@ -56,6 +56,11 @@ class Sglang:
 
     def goes_together(self, turned: Mapping[str, int]) -> bool:
         return True
+
+    def options_to_weigh(
+        self, given: Mapping[str, Any], pools: Sequence[Pool], *, shares: bool
+    ) -> tuple[EngineOption, ...]:
+        return ()
 
     def capacity(self, settings: Mapping[str, Any]) -> Capacity:
         chunk = int(settings[TOKENS])

@@ -22,15 +22,18 @@ from gnomon.engines.sglang.arguments import (
     TABLE,
     UNUSED,
 )
+from gnomon.engines.sglang.launch import FIRST_PORT
 from gnomon.engines.sglang.options import BY_NAME, parsed
+from gnomon.engines.sglang.roles import DYNAMO_MODULE, TRANSFER
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Model, Strategy
+from gnomon.spec.plan import BOTH, DECODE, PREFILL
 
 IMAGES = ("lmsysorg/sglang", "sglang")
 SERVE = Launchers(programs={"sglang": ("serve",)}, modules=(), scripts=(), images=IMAGES, entry_point=False)
 """The one form that names the model by its place."""
 LAUNCH = Launchers(
-    programs={}, modules=("sglang.launch_server",), scripts=("sglang/launch_server.py",), images=IMAGES,
+    programs={}, modules=("sglang.launch_server", DYNAMO_MODULE), scripts=("sglang/launch_server.py",), images=IMAGES,
     entry_point=False,
 )  # fmt: skip
 FORMATS = WeightFormats(
@@ -96,6 +99,7 @@ class _Import(CommandImport):
         worker, any_rank = self.rank("node-rank")
         settings = self._settings()
         self._graphs(settings)
+        role, port = self._role(), self.port(FIRST_PORT)
         kv_dtype, note = FORMATS.cache(self.text("kv-cache-dtype"))
         if note:
             self.ignore(option_text("kv-cache-dtype", note), "priced as fp8", affects=True)
@@ -112,6 +116,8 @@ class _Import(CommandImport):
             devices=self.devices(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")),
             ignored=(*self.ignored, *self.left(ENGINE.title, ("SGLANG_", "SGL_"))),
             replicas=replicas,
+            role=role,
+            port=port,
         )
 
     def _refuse(self) -> None:
@@ -122,15 +128,17 @@ class _Import(CommandImport):
         kind = self.text("model-type")
         if kind not in ("", "auto", "llm"):
             raise InputError(f"a server of {kind} models is not read", where="--model-type")
+
+    def _role(self) -> str:
+        """What a server of a pool does, with the transport of KV caches that its exports name."""
         mode = self.text("disaggregation-mode")
-        if mode not in ("", "null", "prefill", "decode"):
-            raise unknown_name("mode", mode, ("null", "prefill", "decode"), where="--disaggregation-mode")
-        if mode not in ("", "null"):
-            raise InputError(
-                f"a server that does the {mode} of requests alone is not read as a plan",
-                where="--disaggregation-mode",
-                hint="`gnomon plan serve` searches over prefill and decode replicas.",
-            )
+        if mode not in ("", "null", PREFILL, DECODE):
+            raise unknown_name("mode", mode, ("null", PREFILL, DECODE), where="--disaggregation-mode")
+        if mode not in (PREFILL, DECODE):
+            return BOTH
+        if self.read.values.get("disaggregation-transfer-backend") == TRANSFER:
+            self.take("disaggregation-transfer-backend")
+        return mode
 
     def _degrees(self) -> tuple[Strategy, int]:
         """Degrees of one replica, and the replicas: `--dp-size` counts them, but for attention whose ranks share one

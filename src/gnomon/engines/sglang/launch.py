@@ -100,7 +100,9 @@ def _meeting(where: NodeLayout, rank: str, address: str = MASTER) -> list[str]:
 
 def not_expressed(plan: Plan) -> list[str]:
     """What of the plan SGLang's options cannot express."""
-    plain = [words.replace("vLLM", ENGINE.title) for words in shared.not_expressed(plan) if "a server: " not in words]
+    plain = [
+        words.replace("vLLM", ENGINE.title) for words in shared.plan_not_expressed(plan) if "a server: " not in words
+    ]
     why = checks.not_run(plan_pool(plan).chip)
     return [*plain, f"a server: {why}"] if why else plain
 

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gnomon.engines.operations import Address, GraphWorker, PoolReplica, PoolServer, RouterServer
+from gnomon.engines.operations import (
+    Address,
+    CommandNames,
+    GraphWorker,
+    PoolReplica,
+    PoolServer,
+    RouterServer,
+    Routing,
+)
 from gnomon.engines.sglang import launch
-from gnomon.engines.vllm.roles import NEAREST, POLICIES, STARTUP_S, policy_of, router_left_out
+from gnomon.engines.vllm.roles import NEAREST, POLICIES, STARTUP_S, router_left_out, routing
 from gnomon.spec import Plan
 from gnomon.spec.plan import BOTH, LAYERWISE, PREFILL
 
@@ -76,8 +84,8 @@ def _servers(plan: Plan, addresses: Sequence[Address]) -> list[str]:
     return words
 
 
-def routed_by(words: Sequence[str]) -> str:
-    return policy_of(words, POLICIES) if ROUTER in words else ""
+def routed_by(words: Sequence[str], names: CommandNames) -> Routing | None:
+    return routing(words) if ROUTER in words else None
 
 
 def graph_worker(replica: PoolReplica) -> GraphWorker:

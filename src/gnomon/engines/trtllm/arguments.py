@@ -11,6 +11,7 @@ from __future__ import annotations
 from gnomon.engines.command_line import FlagTable, names, unused_flags
 from gnomon.engines.trtllm.options import ALIASES as SHORT_NAMES
 from gnomon.engines.trtllm.options import OPTIONS
+from gnomon.engines.trtllm.roles import GRAPH_ROLE
 
 TITLE = "TensorRT-LLM 1.2"
 FRACTION = next(path for path in SHORT_NAMES if "." in path)
@@ -22,7 +23,8 @@ SETTINGS = {option.path or option.name: option.name for option in OPTIONS if opt
 DEGREES = names("""
     tensor_parallel_size pipeline_parallel_size moe_expert_parallel_size moe_tensor_parallel_size
     enable_attention_dp""")
-OWN = ("model", "backend", "dtype", "cuda_graph_config", "kv_cache_config.dtype", "server_role")
+OWN = ("model", "backend", "dtype", "cuda_graph_config", "kv_cache_config.dtype", "server_role",
+       "cache_transceiver_config")  # fmt: skip
 """Fields that are read one by one."""
 REFUSED_ABOVE_ONE = {
     "context_parallel_size": "context parallelism (Helix) is not priced under TensorRT-LLM",
@@ -54,7 +56,7 @@ NOT_MODELLED = {
     "blocks on the host": """
         kv_cache_config.host_cache_size kv_cache_config.onboard_blocks kv_cache_config.secondary_offload_min_priority
         kv_cache_config.use_uvm kv_connector_config""",
-    "a cache that is sent to other servers": "cache_transceiver_config disagg_cluster",
+    "a cache that is sent to other servers": "disagg_cluster",
     "another size or window of the cache than the memory and the model say": """
         kv_cache_config.max_gpu_total_bytes kv_cache_config.max_attention_window kv_cache_config.sink_token_length
         kv_cache_config.cross_kv_cache_fraction kv_cache_config.mamba_ssm_cache_dtype
@@ -155,4 +157,47 @@ BENCH = FlagTable(
     aliases={"extra_llm_api_options": "config"},
     short={"-m": "model", "-w": "workspace"},
     abbreviated=False,
+)  # fmt: skip
+WORKER_FIELDS = {
+    "tensor-parallel-size": "tensor_parallel_size", "pipeline-parallel-size": "pipeline_parallel_size",
+    "expert-parallel-size": "moe_expert_parallel_size", "enable-attention-dp": "enable_attention_dp",
+    "max-batch-size": "max_batch_size", "max-num-tokens": "max_num_tokens", "max-seq-len": "max_seq_len",
+    "max-beam-width": "max_beam_width", "free-gpu-memory-fraction": FRACTION, "gpus-per-node": "gpus_per_node",
+    "load-format": "load_format", "guided-decoding-backend": "guided_decoding_backend",
+}  # fmt: skip
+"""Fields of flags of Dynamo's worker (`components/src/dynamo/trtllm/backend_args.py` of 1.3)."""
+WORKER_UNUSED = unused_flags(
+    {
+        "a name, not a size": "served-model-name",
+        "how processes find each other": """
+            namespace endpoint discovery-backend request-plane event-plane connector""",
+        "how prompts and answers are written": """
+            dyn-tool-call-parser dyn-reasoning-parser custom-jinja-template endpoint-types
+            exclude-tools-when-tool-choice-none""",
+        "logs and metrics": "publish-kv-events",
+        "where and how files are loaded, once at the start": "model-loader-extra-config allowed-local-media-path",
+    },
+    {
+        "fields that override those of the YAML": "override-engine-args",
+        "blocks of the size that the router counts in": "kv-block-size",
+        "images, audio and video": """
+            enable-multimodal modality encode-endpoint max-file-size-mb frontend-decoding""",
+        "who assigns requests to data-parallel ranks": """
+            conversation-affinity conversation-affinity-dp-rank-source""",
+    },
+)
+_NEGATABLE = frozenset(
+    names("""
+    enable-attention-dp publish-kv-events enable-multimodal frontend-decoding conversation-affinity
+    exclude-tools-when-tool-choice-none""")
+)
+WORKER = FlagTable(
+    title="Dynamo's worker of TensorRT-LLM",
+    known=frozenset(("model", "config", GRAPH_ROLE.lstrip("-"), *WORKER_FIELDS, *WORKER_UNUSED)),
+    switches=_NEGATABLE,
+    negatable=_NEGATABLE,
+    aliases={
+        "model-path": "model", "extra-engine-args": "config", "publish-events-and-metrics": "publish-kv-events",
+    },
+    place=False,
 )  # fmt: skip

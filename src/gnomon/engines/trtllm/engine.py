@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
-from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, StageWork
+from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, StageWork
 from gnomon.engines.trtllm import ENGINE, degrees, limits, platforms
 from gnomon.engines.trtllm.formats import check_formats
 from gnomon.engines.trtllm.memory import memory
@@ -51,6 +51,11 @@ class Trtllm:
 
     def goes_together(self, turned: Mapping[str, int]) -> bool:
         return limits.goes_together(turned)
+
+    def options_to_weigh(
+        self, given: Mapping[str, Any], pools: Sequence[Pool], *, shares: bool
+    ) -> tuple[EngineOption, ...]:
+        return ()
 
     def capacity(self, settings: Mapping[str, Any]) -> Capacity:
         return limits.capacity(settings)

@@ -26,13 +26,19 @@ from gnomon.engines.trtllm.arguments import (
     SETTINGS,
     TITLE,
     UNUSED,
+    WORKER,
+    WORKER_FIELDS,
+    WORKER_UNUSED,
 )
+from gnomon.engines.trtllm.launch import FIRST_PORT
 from gnomon.engines.trtllm.options import BY_NAME, parsed
 from gnomon.engines.trtllm.overheads import BENCH as CALLED
 from gnomon.engines.trtllm.overheads import SERVE as SERVED
 from gnomon.engines.trtllm.platforms import VISIBLE
+from gnomon.engines.trtllm.roles import DISAGGREGATED, DYNAMO_MODULE, GRAPH_ROLE
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Model, Strategy
+from gnomon.spec.plan import BOTH, DECODE, PREFILL
 
 IMAGES = ("nvidia/tensorrt-llm/release", "tensorrt-llm/release", "tensorrt_llm")
 SERVER = Launchers(
@@ -43,7 +49,13 @@ BENCHMARK = Launchers(
     programs={CALLED: ()}, modules=("tensorrt_llm.commands.bench",), scripts=("tensorrt_llm/commands/bench.py",),
     images=IMAGES, entry_point=False,
 )  # fmt: skip
-OTHER_SERVERS = ("mm_embedding_serve", "grpc", "disaggregated", "disaggregated_mpi_worker")
+GRAPH = Launchers(programs={}, modules=(DYNAMO_MODULE,), scripts=(), images=(), entry_point=False)
+OTHER_SERVERS = ("mm_embedding_serve", "grpc", "disaggregated_mpi_worker")
+SERVER_ROLES = {"context": PREFILL, "generation": DECODE}
+"""Of `ServerRole`, which also has encoders of images."""
+GRAPH_ROLES = {"agg": BOTH, "pd": BOTH, "prefill_and_decode": BOTH, PREFILL: PREFILL, DECODE: DECODE}
+"""What workers of Dynamo do beside encoding images."""
+TRANSFER = {"backend": "DEFAULT"}
 RUNS = ("throughput", "latency")
 BACKENDS = ("pytorch", "tensorrt", "trt", "_autodeploy")
 CACHES = {"auto": "", "fp8": "fp8", "bfloat16": "bf16", "float16": "fp16"}
@@ -55,8 +67,12 @@ IN_FILES = FIELDS - FLAGS_ALONE
 
 def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
     """TensorRT-LLM's part of a command line."""
-    called = BENCHMARK.own(words, image)
-    return SERVER.own(words, image) if called is None else replace(called, program=CALLED)
+    for program, launchers in ((CALLED, BENCHMARK), (DYNAMO_MODULE, GRAPH)):
+        found = launchers.own(words, image)
+        if found is not None:
+            return replace(found, program=program)
+    served = SERVER.own(words, image)
+    return None if served and served.arguments[:1] == (DISAGGREGATED,) else served
 
 
 def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
@@ -69,6 +85,8 @@ def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
 
 def import_command(command: EngineCommand, names: CommandNames) -> ImportedCommand:
     words = list(command.arguments)
+    if command.program == DYNAMO_MODULE:
+        return _Import.of(read_arguments(words, WORKER), command, names, WORKER_FIELDS).made(SERVED)
     if command.program == CALLED:
         return _Import.of(_benchmark(words), command, names, BENCH_FIELDS).made(CALLED)
     words = words[1:] if words[:1] == ["serve"] else words
@@ -103,7 +121,7 @@ class _Import(CommandImport):
         given = names.config(file) if file else command.fields
         said = {renamed.get(flag, flag): (flag, value) for flag, value in read.values.items()}
         read.values = {name: value for name, (_, value) in said.items()}
-        made = cls(read, command, names, {**BENCH_UNUSED, **UNUSED})
+        made = cls(read, command, names, {**BENCH_UNUSED, **WORKER_UNUSED, **UNUSED})
         made.flags = {name: flag for name, (flag, _) in said.items()}
         for name, value in _flat(given, file).items():
             before = read.values.get(name)
@@ -128,6 +146,7 @@ class _Import(CommandImport):
         model = self.names.model(name)
         self._refuse()
         strategy = self._degrees()
+        (role, handover), port = self._role(), self.port(FIRST_PORT)
         settings = self._settings()
         settings |= {"served_by": served_by} if served_by != SERVED else {}
         return ImportedCommand(
@@ -141,6 +160,9 @@ class _Import(CommandImport):
             worker=False,
             devices=self.devices((VISIBLE,)),
             ignored=(*self.ignored, *self.left(ENGINE.title, ("TRTLLM_", "TLLM_"))),
+            role=role,
+            port=port,
+            handover=handover,
         )
 
     def _bench(self) -> None:
@@ -184,13 +206,27 @@ class _Import(CommandImport):
         for name, why in REFUSED_ABOVE_ONE.items():
             if self.whole(name, 1) > 1:
                 raise InputError(why, where=self.where(name), hint="Leave it out.")
-        role = self.text("server_role")
-        if role:
-            raise InputError(
-                f"a server with the role {role} is not read as a plan",
-                where="--server_role",
-                hint="`gnomon plan serve` searches over prefill and decode replicas.",
-            )
+
+    def _role(self) -> tuple[str, str]:
+        """What a server of a pool does, and the option by which it hands KV caches over where only its router says
+        what it does."""
+        name, own = "server_role", self.text("server_role").lower()
+        if own not in ("", *SERVER_ROLES):
+            raise unknown_name("role", own, tuple(SERVER_ROLES), where=self.where(name))
+        mode = self.text(GRAPH_ROLE.lstrip("-"))
+        if mode not in ("", *GRAPH_ROLES):
+            raise unknown_name("mode", mode, tuple(GRAPH_ROLES), where=GRAPH_ROLE)
+        role = SERVER_ROLES.get(own) or GRAPH_ROLES.get(mode, BOTH)
+        value, name = self.take("cache_transceiver_config"), "cache_transceiver_config"
+        if value is None:
+            return role, ""
+        option = self.option(name, value)
+        if not isinstance(value, dict) or not value.get("backend"):
+            self.ignore(option, "nothing is sent without a backend", affects=False)
+            return role, ""
+        if value != TRANSFER:
+            self.ignore(option, "not modelled: another way to send KV caches than TensorRT-LLM's default", affects=True)
+        return role, option if not mode else ""
 
     def _degrees(self) -> Strategy:
         tp, pp = self.whole("tensor_parallel_size", 1), self.whole("pipeline_parallel_size", 1)

@@ -22,6 +22,7 @@ from gnomon.spec import Model, Plan
 from gnomon.spec.plan import ROUTERS
 
 VERSION = ENGINE.versions[-1]
+PROGRAM = "trtllm-serve"
 FIRST_PORT = 8000
 CHECKPOINT = "CHECKPOINT"
 """Stands in a command for weights that are not there yet."""
@@ -59,7 +60,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
 def command(plan: Plan) -> list[str]:
     """The `trtllm-serve` command of one replica, without its port."""
     model, strategy, settings = load_model(plan.model), plan.strategy, settings_of(plan)
-    words = ["trtllm-serve", served_name(plan, model), "--backend", "pytorch"]
+    words = [PROGRAM, served_name(plan, model), "--backend", "pytorch"]
     words += ["--tp_size", str(strategy.tp * strategy.dp)]
     for flag, degree in (("--pp_size", strategy.pp), ("--ep_size", strategy.ep)):
         words += [flag, str(degree)] if degree > 1 else []

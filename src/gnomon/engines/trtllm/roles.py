@@ -8,25 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from gnomon.engines.operations import Address, GraphWorker, PoolReplica, PoolServer, RouterServer
+from gnomon.engines.operations import (
+    Address,
+    CommandNames,
+    GraphWorker,
+    PoolReplica,
+    PoolServer,
+    RouterServer,
+    Routing,
+)
 from gnomon.engines.trtllm import launch
 from gnomon.engines.trtllm.platforms import IMAGE
+from gnomon.errors import InputError
 from gnomon.spec import Plan
 from gnomon.spec.plan import BOTH, DECODE, LAYERWISE, PREFILL, ROUTERS
 
 SERVERS = {PREFILL: "context_servers", DECODE: "generation_servers"}
 ROUTER_PORT = 7000
 """Before those of the servers."""
+DISAGGREGATED, CONFIG_FLAGS = "disaggregated", ("-c", "--config_file")
 ROUTER_FILE = "disagg_config.yaml"
 BY_PREFIX = "kv_cache_aware"
 POLICIES = {"round-robin": "round_robin", "least-requests": "load_balancing", "prefix-aware": BY_PREFIX}
+DEFAULT_POLICY = POLICIES["round-robin"]
+"""Of `RouterConfig`."""
 NEAREST = {"random": "round_robin", "least-kv": "load_balancing", "weighted": "round_robin"}
 EVENTS = 1024
 """Of a KV cache, kept until the router asks: as in TensorRT-LLM's own tests of this router."""
 NO_OVERLAP = "disable_overlap_scheduler"
 DYNAMO_MODULE, DYNAMO_RUNTIME, DYNAMO_HAS = "dynamo.trtllm", "tensorrtllm-runtime", "1.3.0rc19"
+GRAPH_ROLE = "--disaggregation-mode"
 DYNAMO_FLAGS = {
     "--tp_size": "--tensor-parallel-size",
     "--pp_size": "--pipeline-parallel-size",
@@ -95,7 +109,7 @@ def router(plan: Plan, addresses: Sequence[Address], reached: bool) -> RouterSer
     text: str = yaml.safe_dump(fields, sort_keys=False, width=10**6)
     why = f"the router {plan.router}: the disaggregated server does not have it, and has {policy} in its place"
     return RouterServer(
-        words=("trtllm-serve", "disaggregated", "-c", ROUTER_FILE),
+        words=(launch.PROGRAM, DISAGGREGATED, CONFIG_FLAGS[0], ROUTER_FILE),
         port=ROUTER_PORT,
         image=f"{IMAGE}:{launch.version_of(plan)}",
         health="/health",
@@ -104,9 +118,34 @@ def router(plan: Plan, addresses: Sequence[Address], reached: bool) -> RouterSer
     )
 
 
-def routed_by(words: Sequence[str]) -> str:
-    """Its policies stand in a file that nobody has here."""
-    return ""
+def routed_by(words: Sequence[str], names: CommandNames) -> Routing | None:
+    """`trtllm-serve disaggregated -c FILE`: the addresses and the policy stand in the file."""
+    named = [word.rpartition("/")[2] for word in words]
+    if (launch.PROGRAM, DISAGGREGATED) not in pairwise(named):
+        return None
+    file = next((after for before, after in pairwise(words) if before in CONFIG_FLAGS), "")
+    file = file or next((word.partition("=")[2] for word in words if word.partition("=")[0] in CONFIG_FLAGS), "")
+    if not file:
+        raise InputError(
+            "names no file with its servers", where=f"{launch.PROGRAM} {DISAGGREGATED}", hint="-c FILE does."
+        )
+    fields = names.config(file, partly=True)
+    roles: dict[str, str] = {}
+    policies = set()
+    for role, name in SERVERS.items():
+        group = fields.get(name)
+        urls = group.get("urls") if isinstance(group, Mapping) else None
+        if not isinstance(urls, list) or not urls:
+            raise InputError(f"{name} has no urls", where=file, hint="It lists `host:port` of every server.")
+        for url in map(str, urls):
+            address = url.partition("://")[2] or url
+            if roles.setdefault(address, role) != role:
+                message = f"{address} is among {' and among '.join(SERVERS.values())}"
+                raise InputError(message, where=file, hint="A server has one of the two roles.")
+        router = group.get("router") if isinstance(group, Mapping) else None
+        policies.add(str(router.get("type", DEFAULT_POLICY)) if isinstance(router, Mapping) else DEFAULT_POLICY)
+    found = next((name for name, policy in POLICIES.items() if {policy} == policies), "")
+    return Routing(router=found, policy=" and ".join(sorted(policies)), roles=roles)
 
 
 def graph_worker(replica: PoolReplica) -> GraphWorker:
@@ -118,7 +157,7 @@ def graph_worker(replica: PoolReplica) -> GraphWorker:
             args += [DYNAMO_FLAGS[flag], value if value != launch.OPTIONS_FILE else options_file(replica)]
         elif flag != "--backend":
             fields[flag[2:]] = int(value) if value.isdigit() else value
-    role = () if replica.role == BOTH else ("--disaggregation-mode", replica.role)
+    role = () if replica.role == BOTH else (GRAPH_ROLE, replica.role)
     return GraphWorker(
         command=("python3", "-m", DYNAMO_MODULE),
         args=(*args, *role),

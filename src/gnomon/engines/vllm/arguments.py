@@ -28,8 +28,9 @@ LAYOUT = (
 )
 """How the processes of one replica are spread over nodes."""
 OWN = ("model", "config", "enable-expert-parallel", "dtype", "quantization", "kv-cache-dtype", "quantization-config",
-       "cudagraph-capture-sizes", "compilation-config", "enable-chunked-prefill", "scheduling-policy",
-       "optimization-level", "prefill-context-parallel-size")  # fmt: skip
+       "cudagraph-capture-sizes", "compilation-config", "enable-chunked-prefill", "optimization-level",
+       "prefill-context-parallel-size", "kv-offloading-backend", "speculative-config", "spec-method", "spec-model",
+       "spec-tokens")  # fmt: skip
 """Flags that are read one by one."""
 SHORT = {
     "-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size", "-dp": "data-parallel-size",
@@ -77,14 +78,12 @@ NO_EFFECT = {
 }
 """Why no figure depends on flags."""
 NOT_MODELLED = {
-    "speculative decoding": "speculative-config spec-method spec-model spec-tokens",
     "LoRA adapters": """
-        enable-lora lora-modules max-loras max-lora-rank lora-dtype enable-tower-connector-lora max-cpu-loras
-        fully-sharded-loras lora-target-modules default-mm-loras specialize-active-lora
-        enable-mixed-moe-lora-format""",
-    "weights or cache on the host": """
+        lora-modules lora-dtype enable-tower-connector-lora fully-sharded-loras lora-target-modules default-mm-loras
+        specialize-active-lora enable-mixed-moe-lora-format""",
+    "weights on the host": """
         cpu-offload-gb cpu-offload-params offload-backend offload-group-size offload-num-in-group
-        offload-prefetch-step offload-params kv-offloading-size kv-offloading-backend""",
+        offload-prefetch-step offload-params""",
     "a cache that is sent to other servers": "kv-transfer-config ec-transfer-config",
     "a size of the cache other than what the memory leaves": "kv-cache-memory-bytes num-gpu-blocks-override",
     "other formats or layouts of the cache": """

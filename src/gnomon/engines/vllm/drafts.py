@@ -21,6 +21,8 @@ LOOKUP = ("ngram", "ngram_gpu")
 OWN_LAYER = ("eagle", "eagle3", "mtp")
 """One layer of the network's size and its head write a token."""
 METHODS = (NONE, *LOOKUP, "draft_model", *OWN_LAYER)
+NEEDS_MODEL = ("draft_model", "eagle", "eagle3")
+"""What vLLM does not start without weights that write drafts."""
 NOT_ASYNC = ("ngram", "draft_model")
 """vLLM schedules these synchronously unless told otherwise."""
 ROUNDED = 0.01
@@ -67,7 +69,7 @@ def _bad(text: str, drafts: int) -> InputError:
 def fill(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Settings of drafts, and whether steps are then scheduled ahead."""
     if settings["speculative_method"] == NONE:
-        for name in ("num_speculative_tokens", "draft_acceptance", "draft_parameters"):
+        for name in ("num_speculative_tokens", "draft_acceptance", "draft_parameters", "draft_model"):
             if settings[name]:
                 raise InputError(
                     "there are no drafts without speculative_method",
@@ -96,6 +98,12 @@ def _check(settings: Mapping[str, Any]) -> None:
             f"{method} has no draft model of its own",
             where="setting draft_parameters",
             hint="Set speculative_method=draft_model, or leave it out.",
+        )
+    if method in LOOKUP and settings["draft_model"]:
+        raise InputError(
+            f"{method} looks drafts up and has no draft model",
+            where="setting draft_model",
+            hint="Leave it out.",
         )
     if method == "draft_model" and not settings["draft_parameters"]:
         raise InputError(

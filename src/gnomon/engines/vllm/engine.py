@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
-from gnomon.engines.base import Capacity, Deployment, Knob, MemoryUse, Networks, StageWork
+from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, Networks, StageWork
 from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms, simulated
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
@@ -20,6 +20,7 @@ from gnomon.engines.vllm.options import fill, listed, not_modelled
 from gnomon.engines.vllm.overheads import Overheads, overheads
 from gnomon.engines.vllm.releases import Release, release
 from gnomon.engines.vllm.states import state_dtype
+from gnomon.engines.vllm.weighed import options_to_weigh
 from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError
 from gnomon.graph import Graph
@@ -69,6 +70,11 @@ class Vllm:
 
     def goes_together(self, turned: Mapping[str, int]) -> bool:
         return limits.goes_together(turned)
+
+    def options_to_weigh(
+        self, given: Mapping[str, Any], pools: Sequence[Pool], *, shares: bool
+    ) -> tuple[EngineOption, ...]:
+        return options_to_weigh(given, pools, shares=shares)
 
     def capacity(self, settings: Mapping[str, Any]) -> Capacity:
         return limits.capacity(settings)

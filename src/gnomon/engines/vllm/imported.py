@@ -14,13 +14,22 @@ from gnomon.engines.operations import CommandNames, EngineCommand, ImportedComma
 from gnomon.engines.vllm import ENGINE, MEASURED
 from gnomon.engines.vllm.arguments import ACTING, DEGREES, SETTINGS, TABLE
 from gnomon.engines.vllm.command_line import read_arguments
+from gnomon.engines.vllm.imported_drafts import draft_settings
 from gnomon.engines.vllm.later_arguments import ReleaseFlags, most_known, release_flags
+from gnomon.engines.vllm.launch import FIRST_PORT
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
-from gnomon.engines.vllm.roles import DYNAMO_MODULE, SIDE_CHANNEL, role_of, without_graph_words
+from gnomon.engines.vllm.roles import (
+    DYNAMO_MODULE,
+    GRAPH_ROLE,
+    SIDE_CHANNEL,
+    graph_role,
+    role_of,
+    without_graph_words,
+)
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Strategy
-from gnomon.spec.plan import BOTH
+from gnomon.spec.plan import BOTH, DECODE, PREFILL
 
 LAUNCHERS = Launchers(
     programs={"vllm": ("serve",)},
@@ -34,6 +43,8 @@ LAUNCHERS = Launchers(
     images=("vllm-openai", "vllm-openai-rocm", "vllm-openai-xpu"),
     entry_point=True,
 )
+HOST_CACHES = ("native", "lmcache")
+"""What `--kv-offloading-backend` takes, vLLM's default first, which is the one priced."""
 HUMAN = ("max_model_len", "max_num_batched_tokens")
 """Settings that take `32k` (32,000) and `32K` (32,768)."""
 LARGEST_CAPTURE = "max_cudagraph_capture_size"
@@ -46,7 +57,8 @@ def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
     found = LAUNCHERS.own(words, image)
     if found is None or DYNAMO_MODULE not in words:
         return found
-    return replace(found, arguments=tuple(without_graph_words(found.arguments)))
+    role = graph_role(found.arguments)
+    return replace(found, arguments=tuple(without_graph_words(found.arguments)), program=role)
 
 
 def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
@@ -85,6 +97,7 @@ class _Import(CommandImport):
         strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=tp * dp if expert else 1)
         settings = self._settings()
         self._beside(settings)
+        settings |= draft_settings(self, self.flags.drafts)
         role = self._role()
         kv_dtype, note = self.flags.formats.cache(self.text("kv-cache-dtype"))
         if note:
@@ -103,6 +116,7 @@ class _Import(CommandImport):
             devices=self.devices((CUDA.visible, ROCM.visible, XPU.visible)),
             ignored=(*self.ignored, *self.left(ENGINE.title, ("VLLM_",), (SIDE_CHANNEL,))),
             role=role,
+            port=self.port(FIRST_PORT),
         )
 
     def _layout(self, dp: int) -> tuple[int, bool]:
@@ -122,10 +136,13 @@ class _Import(CommandImport):
 
     def _role(self) -> str:
         """What a server of a pool does, by what it does with KV caches; another use of them is not modelled."""
-        role = role_of(self.read.values.get("kv-transfer-config"))
+        role, told = role_of(self.read.values.get("kv-transfer-config")), self.command.program
         if role:
             self.take("kv-transfer-config")
-        return role or BOTH
+        if role and told in (PREFILL, DECODE) and told != role:
+            message = f"Dynamo starts the worker for {told}, and its KV transfer is that of {role}"
+            raise InputError(message, where=GRAPH_ROLE, hint="Give it one of the two roles.")
+        return role or (told if told in (PREFILL, DECODE) else BOTH)
 
     def _refuse_context(self) -> None:
         flag = "prefill-context-parallel-size"
@@ -133,6 +150,7 @@ class _Import(CommandImport):
             raise InputError("context parallelism of prompts is not modelled", where=f"--{flag}")
 
     def _settings(self) -> dict[str, Any]:
+        self._adapters()
         found: dict[str, Any] = {}
         for flag, name in SETTINGS.items():
             value = self.take(flag) if flag in ACTING else None
@@ -181,10 +199,28 @@ class _Import(CommandImport):
         if (chunked := self.take("enable-chunked-prefill")) is not None:
             why = "vLLM's default" if chunked else "not modelled: prompts that are never cut into chunks"
             self.ignore(option_text("enable-chunked-prefill", chunked), why, affects=not chunked)
-        if (policy := self.take("scheduling-policy")) is not None:
-            usual = policy == "fcfs"
-            why = "vLLM's default" if usual else "not modelled: requests by priority"
-            self.ignore(option_text("scheduling-policy", policy), why, affects=not usual)
+        self._host_cache(settings)
+
+    def _adapters(self) -> None:
+        """Sizes of adapters without `--enable-lora`, which vLLM does not look at."""
+        if self.read.values.get("enable-lora") is True:
+            return
+        for flag in ("max-loras", "max-lora-rank", "max-cpu-loras"):
+            if (value := self.take(flag)) is not None:
+                self.ignore(option_text(flag, value), "there are no adapters without --enable-lora", affects=False)
+
+    def _host_cache(self, settings: dict[str, Any]) -> None:
+        flag = "kv-offloading-backend"
+        backend = self.text(flag)
+        if backend not in ("", *HOST_CACHES):
+            raise unknown_name("backend", backend, HOST_CACHES, where=f"--{flag}")
+        if backend and (backend == HOST_CACHES[0] or not settings.get("kv_offloading_size")):
+            why = (
+                "vLLM's default" if backend == HOST_CACHES[0] else "nothing is kept there without --kv-offloading-size"
+            )
+            self.ignore(option_text(flag, backend), why, affects=False)
+        elif backend:
+            self.ignore(option_text(flag, backend), f"not modelled: priced as {HOST_CACHES[0]}", affects=True)
 
     def _captured(self, given: Any, settings: dict[str, Any]) -> None:
         name, flag = LARGEST_CAPTURE, "cudagraph-capture-sizes"

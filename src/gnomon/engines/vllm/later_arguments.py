@@ -9,6 +9,7 @@ from functools import cache
 from gnomon.engines.command_line import FlagTable, Unused, known_fields, names, unused_flags
 from gnomon.engines.imported import WeightFormats
 from gnomon.engines.vllm.arguments import ACTING, CHOICES, JSON, SEVERAL, SWITCHES, TABLE, UNUSED, dropped
+from gnomon.engines.vllm.imported_drafts import BESIDE, DRAFTS, NOT_PRICED, OWN_HEADS, DraftFlags
 from gnomon.engines.vllm.imported_weights import FORMATS, OTHER_CACHES, STORED
 from gnomon.engines.vllm.releases import FIRST, RELEASES, release
 
@@ -69,6 +70,15 @@ MORE_METHODS, FEWER_METHODS = names("nvfp4_per_token"), names("bitsandbytes")
 MORE_CACHES = names("""
     int4_per_token_head nvfp4_4over6 nvfp4_ds_mla octave_k3v3 octave_k3v3_compact octave_k3v4 ultraquant_4bit""")
 
+MORE_HEADS = names("""
+    bailing_hybrid_mtp bailing_hybrid_v3_mtp dots3_note_mtp glm5_next_mtp hy_v4_mtp inkling_mtp kimi_k3_mtp
+    qwen4_exp_mtp step5_mtp""")
+MORE_DRAFTS, FEWER_DRAFTS = names("dspark"), names("medusa mlp_speculator")
+MORE_FIELDS = names("""
+    disable_eagle_block_drop disable_lookahead_block_hashes draft_lm_head_quantization dspark_draft_topk
+    enable_adaptive_verification fly_entropy_threshold fly_entropy_top_k fly_window_size
+    index_share_for_mtp_iteration kv_cache_dtype use_heterogeneous_vocab xpress_topc""")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFlags:
@@ -79,6 +89,7 @@ class ReleaseFlags:
     choices: Mapping[str, tuple[str, ...]]
     """Values that vLLM takes where Gnomon prices only some of them."""
     formats: WeightFormats
+    drafts: DraftFlags
 
 
 @cache
@@ -86,7 +97,7 @@ def release_flags(version: str) -> ReleaseFlags:
     """The flags of a release."""
     found = release(version)
     if found is FIRST:
-        return ReleaseFlags(table=TABLE, unused=UNUSED, choices=CHOICES, formats=FORMATS)
+        return ReleaseFlags(table=TABLE, unused=UNUSED, choices=CHOICES, formats=FORMATS, drafts=DRAFTS)
     kept = {name: why for name, why in UNUSED.items() if name not in (*GONE, *BACK)}
     old = dropped(found.title, (*(name for name in kept if kept[name] == _EARLIER), *GONE))
     unused = kept | unused_flags(NO_EFFECT, NOT_MODELLED) | old
@@ -107,6 +118,11 @@ def release_flags(version: str) -> ReleaseFlags:
         unused=unused,
         choices={name: (*values, *MORE_CHOICES.get(name, ())) for name, values in CHOICES.items()},
         formats=replace(FORMATS, stored=stored, other_caches=(*OTHER_CACHES, *MORE_CACHES)),
+        drafts=DraftFlags(
+            heads=(*OWN_HEADS, *MORE_HEADS),
+            not_priced=(*(name for name in NOT_PRICED if name not in FEWER_DRAFTS), *MORE_DRAFTS),
+            beside=(*BESIDE, *MORE_FIELDS),
+        ),
     )
 
 

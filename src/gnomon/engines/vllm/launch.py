@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gnomon.engines.operations import NodeLayout, Server
 from gnomon.engines.shell import MASTER, comment
 from gnomon.engines.vllm import platforms
 from gnomon.engines.vllm.degrees import arranged
+from gnomon.engines.vllm.drafts import NEEDS_MODEL, NONE
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.engines.vllm.releases import Release, release
-from gnomon.errors import InputError, unknown_name
+from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
@@ -62,7 +64,17 @@ def command(plan: Plan) -> list[str]:
         words += [flag, str(degree)] if degree > 1 else []
     words += ["--enable-expert-parallel"] if strategy.ep > 1 else []
     of = release_of(plan)
-    return words + _precision(plan, model) + flags(fill(given, model, pool, of), model, pool, of)
+    settings = fill(given, model, pool, of)
+    settings["draft_model"] = _draft_weights(settings["draft_model"])
+    return words + _precision(plan, model) + flags(settings, model, pool, of)
+
+
+def _draft_weights(name: str) -> str:
+    """The draft model's hub id where its name is a known one; any other as it is."""
+    try:
+        return load_model(name).hub_id or name if name else ""
+    except GnomonError:
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +129,30 @@ def _meeting(where: NodeLayout, rank: str) -> list[str]:
 
 def not_expressed(plan: Plan) -> list[str]:
     """What of the plan vLLM's options cannot express."""
+    return [*plan_not_expressed(plan), *_drafts_not_expressed(plan)]
+
+
+def _drafts_not_expressed(plan: Plan) -> Iterator[str]:
+    given = arranged(plan.strategy, plan.engine.settings)[1]
+    settings = fill(given, load_model(plan.model), plan_pool(plan), release_of(plan))
+    method, acceptance = settings["speculative_method"], settings["draft_acceptance"]
+    if method == NONE:
+        return
+    yield f"draft_acceptance {acceptance}: how many drafts are accepted is measured, not set"
+    if lacking := no_draft_model(settings):
+        yield f"the draft model: {lacking.message}. {lacking.hint}"
+
+
+def no_draft_model(settings: Mapping[str, Any]) -> InputError | None:
+    """Why vLLM has nothing that writes the drafts of these settings; nothing where it has."""
+    if settings["speculative_method"] not in NEEDS_MODEL or settings["draft_model"]:
+        return None
+    message = f"vLLM does not start {settings['speculative_method']} without its weights"
+    return InputError(message, where="setting draft_model", hint="Name them as the plan's setting draft_model.")
+
+
+def plan_not_expressed(plan: Plan) -> list[str]:
+    """The same of what every engine's plans have."""
     model, missing = load_model(plan.model), []
     if plan.replicas > 1:
         how = {"random": "at random", "round-robin": "round-robin"}.get(

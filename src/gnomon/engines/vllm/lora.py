@@ -90,6 +90,7 @@ def adapter_cost(deployment: Deployment) -> AdapterCost | None:
         processors=chip.sm_count,
         bandwidth_bytes_s=chip.memory_bandwidth_bytes_s,
         joules_per_byte=deployment.profile.power["j_per_byte"] * FIGURES.elementwise_byte,
+        host_spread=figures["host_spread"],
         **{f"{name}_s": figures[f"{name}_us"] * 1e-6 for name in ("launch", "tile", "read", "host")},
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.engines.operations import Container
 from gnomon.engines.vllm import ENGINE, launch
 from gnomon.engines.vllm.degrees import arranged
+from gnomon.engines.vllm.drafts import NONE
 from gnomon.engines.vllm.imported import config_command, import_command, own_command
 from gnomon.engines.vllm.launch import (
     first_command,
@@ -21,6 +22,7 @@ from gnomon.engines.vllm.launch import (
     servers,
     version_of,
 )
+from gnomon.engines.vllm.options import fill
 from gnomon.engines.vllm.platforms import Platform, has_image, not_run, platform_of, refused_dtype
 from gnomon.engines.vllm.roles import (
     graph_worker,
@@ -94,7 +96,10 @@ def check(plan: Plan) -> None:
         raise InputError(why, where="chip", hint=hint)
     if why := refused_dtype(chip, plan.dtype):
         raise InputError(why, where="dtype", hint="Plan it in fp16.")
-    if error := launch.no_weights(plan, load_model(plan.model)):
+    model = load_model(plan.model)
+    given = arranged(plan.strategy, plan.engine.settings)[1]
+    settings = fill(given, model, plan_pool(plan), launch.release_of(plan))
+    if error := launch.no_weights(plan, model) or launch.no_draft_model(settings):
         raise error
 
 
@@ -143,6 +148,9 @@ def check_measured(plan: Plan) -> None:
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)
+    if plan.engine.settings.get("speculative_method", NONE) != NONE:
+        message = "how many drafts are accepted is not measured with dummy weights"
+        raise InputError(message, where="setting speculative_method", hint="Verify the plan without drafts.")
 
 
 def runner(plan: Plan, config: Mapping[str, Any]) -> VllmRunner:

@@ -182,6 +182,11 @@ OPTIONS = (
         idle="there is no draft model without speculative_method=draft_model",
     ),
     Option(
+        "draft_model", str, "the weights that write drafts: a hub id or a folder",
+        default="", written="--speculative-config.model",
+        unmodelled="it is a name: figures depend on speculative_method and draft_parameters",
+    ),
+    Option(
         "front_end", str, "what takes requests in: vllm serve over http, or the engine called in_process",
         default=FRONT_ENDS[0], choices=FRONT_ENDS, flagged=False,
         idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",

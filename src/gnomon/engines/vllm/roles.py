@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gnomon.engines.operations import OWN_ADDRESS, Address, GraphWorker, PoolReplica, PoolServer, RouterServer
+from gnomon.engines.operations import (
+    OWN_ADDRESS,
+    Address,
+    CommandNames,
+    GraphWorker,
+    PoolReplica,
+    PoolServer,
+    RouterServer,
+    Routing,
+)
 from gnomon.engines.vllm import launch
 from gnomon.spec import Plan
 from gnomon.spec.plan import BOTH, DECODE, LAYERWISE, PREFILL
@@ -50,10 +59,16 @@ def role_of(config: Any) -> str:
     return next((role for role, name in KV_ROLES.items() if name == config["kv_role"]), "")
 
 
+def graph_role(words: Sequence[str]) -> str:
+    """What Dynamo's worker is told to do; empty where it is not told."""
+    behind = [after for before, after in pairwise(words) if before == GRAPH_ROLE]
+    return next(iter([*behind, *(word.partition("=")[2] for word in words if word.startswith(f"{GRAPH_ROLE}="))]), "")
+
+
 def without_graph_words(words: Sequence[str]) -> list[str]:
     """Options of Dynamo's worker without those that `vllm serve` does not have."""
     pairs = zip(("", *words), words, strict=False)
-    return [word for before, word in pairs if GRAPH_ROLE not in (before, word)]
+    return [word for before, word in pairs if GRAPH_ROLE not in (before, word.partition("=")[0])]
 
 
 def pool_server(replica: PoolReplica) -> PoolServer:
@@ -105,17 +120,29 @@ def _listening(policy: str, reached: bool) -> list[str]:
     return [*words, "--worker-startup-timeout-secs", str(STARTUP_S)]
 
 
-def routed_by(words: Sequence[str]) -> str:
+def routed_by(words: Sequence[str], names: CommandNames) -> Routing | None:
     if not words or words[0].rpartition("/")[2] != ROUTER:
-        return ""
-    return policy_of(words, POLICIES)
+        return None
+    return routing(words)
 
 
-def policy_of(words: Sequence[str], policies: Mapping[str, str]) -> str:
-    """The plan's router behind `--policy`, or behind its default; empty where it is another one."""
+def routing(words: Sequence[str]) -> Routing:
+    """The policy behind `--policy`, or its default, and the servers of each role."""
     values = [after for before, after in pairwise(words) if before == "--policy"]
     values += [word.partition("=")[2] for word in words if word.startswith("--policy=")]
-    return next((name for name, policy in policies.items() if policy in (values or [DEFAULT_POLICY])), "")
+    policy = values[0] if values else DEFAULT_POLICY
+    found = next((name for name, known in POLICIES.items() if known == policy), "")
+    return Routing(router=found, policy=policy, roles=_roles_told(words))
+
+
+def _roles_told(words: Sequence[str]) -> dict[str, str]:
+    """The servers behind `--prefill URL` and `--decode URL`."""
+    flags = {f"--{role}": role for role in (PREFILL, DECODE)}
+    found = {after: flags[before] for before, after in pairwise(words) if before in flags}
+    for word in words:
+        flag, _, url = word.partition("=")
+        found |= {url: flags[flag]} if url and flag in flags else {}
+    return {url.partition("://")[2] or url: role for url, role in found.items()}
 
 
 def graph_worker(replica: PoolReplica) -> GraphWorker:

@@ -16,6 +16,8 @@ class StartedProcess:
     words: tuple[str, ...]
     where: str
     """The file, and the place in it."""
+    name: str = ""
+    """Of the object or service that it is of, by which others reach it."""
     image: str = ""
     """Of a container."""
     program: bool = True

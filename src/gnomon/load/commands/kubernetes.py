@@ -66,9 +66,11 @@ def manifest_processes(
         predictor = _mapping(spec.get("predictor"))
         count = _count(predictor.get("minReplicas", 1), f"{where}, minReplicas") if predictor else count
         pods = [(predictor or _mapping(_mapping(spec.get("template")).get("spec")), 1)]
+    name = str(_mapping(document.get("metadata")).get("name", ""))
     for pod, nodes in pods:
         for process in _containers(pod, where, used, maps):
-            yield replace(process, count=count * process.count, counted=True, nodes=nodes, chip=_chip(pod))
+            count_of = count * process.count
+            yield replace(process, name=name, count=count_of, counted=True, nodes=nodes, chip=_chip(pod))
 
 
 def _graph(spec: Mapping[str, Any], where: str, used: ShellVariables, maps: ConfigMaps) -> Iterator[StartedProcess]:
@@ -186,6 +188,7 @@ def compose_processes(fields: Mapping[str, Any], where: str, used: ShellVariable
         process = StartedProcess(
             words=tuple(words),
             where=spot,
+            name=str(name),
             image=str(given.get("image") or ""),
             program=bool(given.get("entrypoint")),
             environment=environment,

@@ -19,7 +19,8 @@ from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.commands.found import CommandSource, StartedProcess
-from gnomon.load.commands.pools import ServerGroup, StartedServer, groups_of, joined, router_of
+from gnomon.load.commands.pools import ServerGroup, StartedServer, groups_of, joined
+from gnomon.load.commands.roles import routing_of, unknown_policy, with_roles
 from gnomon.load.commands.shell import require_counted
 from gnomon.load.commands.source import read_source
 from gnomon.load.files import as_path, parse_yaml, read_yaml
@@ -56,14 +57,17 @@ class NamesOf:
                     error.hint += " --model NAME says which known model the weights are of."
                 raise
 
-    def config(self, path: str) -> Mapping[str, Any]:
+    def other_model(self, name: str) -> Model:
+        return load_model(name)
+
+    def config(self, path: str, *, partly: bool = False) -> Mapping[str, Any]:
         written = self.files.get(normpath(path))
-        if isinstance(written, Variable):
+        if isinstance(written, Variable) and not partly:
             raise InputError(
                 "is written with values that only the shell knows", where=path, hint="Write them out in the script."
             )
         if written is not None:
-            return parse_yaml(written, path)
+            return parse_yaml(str(written), path)
         found = as_path(path)
         return read_yaml(found if found.is_absolute() else self.folder / found)
 
@@ -74,18 +78,19 @@ def imported_plan(question: ImportQuestion) -> ImportedPlan:
         check_format(question.dtype, "--dtype")
     source = read_source(question.source)
     names = NamesOf(folder=_folder(question.source), known=question.model or "", dtype=question.dtype or "")
-    servers = list(_servers(source, names))
+    routing = routing_of(source, lambda process: replace(names, files=process.files))
+    servers = list(with_roles(source, list(_servers(source, names)), routing))
     groups = groups_of(source, servers)
-    if not joined(groups, source):
+    if not joined(groups, source, routing.router):
         groups = [_one_deployment(source, servers, groups)]
-    first, pools, notes = groups[0].first, [], list(source.ignored)
+    first, pools, notes = groups[0].first, [], [*source.ignored, *unknown_policy(routing)]
     for group in groups:
         pool, chip_notes = _pool(question, source, group)
         replicas, count_notes = _replicas(question, group, pool, several=len(groups) > 1)
         pools.append(_plan_pool(group, pool, replicas))
         notes += [*chip_notes, *count_notes, *(one for each in group.servers for one in each.command.ignored)]
     _check_total(question, pools)
-    plan = _plan(pools, names, first, router_of(source))
+    plan = _plan(pools, names, first, routing.router)
     notes += _alone(plan, first)
     for each in pools:
         _check(plan.of_pool(each), names.model(first.command.model))

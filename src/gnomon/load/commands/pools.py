@@ -108,21 +108,10 @@ def _key(one: StartedServer) -> tuple[str, str, str]:
     return place, f"{one.command.same}{one.engine.NAME}", one.process.chip
 
 
-def router_of(source: CommandSource) -> str:
-    """The router that is started in front of the servers, or that a file of Gnomon's names; empty where there is
-    none."""
-    for process in source.processes:
-        for name in operated_engines():
-            engine = operations_of(name)
-            if engine and (found := engine.routed_by(process.words)):
-                return found
-    return source.router
-
-
-def joined(groups: Sequence[ServerGroup], source: CommandSource) -> bool:
+def joined(groups: Sequence[ServerGroup], source: CommandSource, router: str) -> bool:
     """Whether servers that differ are pools of one plan: by their roles, which have to go together, or by a router."""
     roles = [group.first.command.role for group in groups]
-    if len(groups) < 2 or (set(roles) == {BOTH} and router_of(source) not in ROUTERS):
+    if len(groups) < 2 or (set(roles) == {BOTH} and router not in ROUTERS):
         return False
     if len({(group.first.engine.NAME, group.first.command.model) for group in groups}) > 1:
         return False

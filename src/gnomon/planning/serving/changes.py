@@ -15,9 +15,10 @@ from gnomon.errors import DoesNotFitError, GnomonError, InfeasibleError, InputEr
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.one_plan import UNSIMULATED, candidate_of
-from gnomon.planning.serving.plan import LEAST_REQUESTS, TRACE_REQUESTS, plan_on
+from gnomon.planning.serving.plan import plan_on
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
+from gnomon.planning.serving.searched import LEAST_REQUESTS, TRACE_REQUESTS
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Level, highest_rate
 from gnomon.search.best_first import Progress

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.step import StepCost
 from gnomon.engines.base import Deployment
 from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics
 from gnomon.planning.serving.kv_transfer import KvTransfer, kv_transfer
@@ -33,6 +32,9 @@ from gnomon.spec.workload import STATISTICS, Floats
 
 CLEARLY = 1.02
 """Times the limit of a goal from which on a stage alone misses it, whichever part of the run is judged."""
+STAGED_PART = 0.375
+"""Share of a sample after which a plan of two stages is given up: of a smaller one the warm-up leaves too little for a
+queue that grows to show."""
 MOST_STAGES = 128
 """Runs of stages that are kept for others."""
 
@@ -94,10 +96,6 @@ class KnownStage:
     """Among all that were run."""
     limits: ServingLimits
     peaks: Peaks
-
-
-Costs = tuple[StepCost, ServingLimits, StepCost, ServingLimits]
-"""Of a decode replica, then of a prefill replica."""
 
 
 class PoolsEvaluator(ServingEvaluator):
@@ -163,14 +161,13 @@ class PoolsEvaluator(ServingEvaluator):
     def drawn(self, plan: Candidate, draws: int) -> list[tuple[Any, ...]]:
         if plan.family.prefill is None:
             return super().drawn(plan, draws)
-        each = [self.replicas[family] for family in (plan.family, plan.family.prefill.family)]
-        drawn = [replica.engine.drawn(replica.deployment, draws, self.longest) for replica in each]
-        return [(*behind, *ahead) for behind, ahead in zip(*drawn, strict=True)]
+        each = [self._drawn(family, draws) for family in (plan.family, plan.family.prefill.family)]
+        return [(*behind, *ahead) for behind, ahead in zip(*each, strict=True)]
 
     def most_per_s(self, plan: Candidate, *costs: Any) -> float:
         if plan.family.prefill is None:
             return super().most_per_s(plan, *costs)
-        cost, limits, ahead, its_limits = costs
+        cost, limits, _, ahead, its_limits, _ = costs
         prompts, decodes = KnownSteps(ahead, self._prompts), KnownSteps(cost, self._demand)
         bounds = disaggregated_bounds(
             (prompts, its_limits, plan.family.prefill.replicas), (decodes, limits), lambda tokens: 0.0, ()
@@ -203,7 +200,8 @@ class PoolsEvaluator(ServingEvaluator):
         assert pool is not None
         ahead, behind = self.replicas[pool.family], self.replicas[plan.family]
         if self._arrivals.router in LOAD_AWARE:
-            return self._staged(plan, share, (behind.cost, behind.limits, ahead.cost, ahead.limits))
+            costs = [(each.cost, each.limits, each.curves) for each in (behind, ahead)]
+            return self._staged(plan, share, (*costs[0], *costs[1]))
         name = self._arrivals.router
         first, number = self._prompted(pool, share)
         transfer_s = self._transfer(plan)
@@ -231,6 +229,12 @@ class PoolsEvaluator(ServingEvaluator):
             if lost is not None:
                 return lost, NO_PEAKS
         return super()._run(plan, rate_per_s, routed, level)
+
+    def _parts(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[float, ...]:
+        """Runs of both stages begin anew for each part, so there is one at most."""
+        if plan.family.prefill is None:
+            return super()._parts(plan, rate_per_s, level)
+        return (STAGED_PART,) if level is Level.VERDICT else super()._parts(plan, rate_per_s, level)
 
     def _lost(self, plan: Candidate, pool: Candidate, rate_per_s: float, routed: Routed) -> Score | None:
         """The score of a plan whose prompts, with the transfer of their KV cache, are later than a goal allows, however
@@ -280,11 +284,11 @@ class PoolsEvaluator(ServingEvaluator):
 
     def _staged(self, plan: Candidate, share: Requests, costs: Any) -> StagedRun:
         """Both stages by some costs; together where the router looks at the replicas."""
-        cost, limits, ahead, its_limits = costs
+        cost, limits, curves, ahead, its_limits, its_curves = costs
         pool, name = plan.family.prefill, self._arrivals.router
         assert pool is not None
-        first = [ReplicaModel(cost=ahead, limits=its_limits)] * pool.replicas
-        second = [ReplicaModel(cost=cost, limits=limits)] * plan.replicas
+        first = [ReplicaModel(cost=ahead, limits=its_limits, curves=its_curves)] * pool.replicas
+        second = [ReplicaModel(cost=cost, limits=limits, curves=curves)] * plan.replicas
         transfer_s = self._transfer(plan)
         if name not in LOAD_AWARE:
             prompts = prefill(share, first, router(name, 0))
@@ -314,6 +318,12 @@ class PoolsEvaluator(ServingEvaluator):
             power_w=watts,
             requests=sum(len(run.requests) for run in runs),
             preemptions=sum(run.preemptions for run in runs),
+            kv_share=max(
+                run.peak_kv_blocks / self.replicas[family].limits.kv_blocks
+                for (family, _), stage in zip(pools, _stages(runs), strict=True)
+                for run in stage.runs
+            ),
+            clock=1 / float(np.mean([run.clock_slowdown for run in runs])),
         )
 
     def _stage_w(self, family: PlanFamily, replicas: int, stage: StageRun, rate_per_s: float) -> float:

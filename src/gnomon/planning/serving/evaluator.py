@@ -42,6 +42,8 @@ FIRST_PART = 0.25
 HIGH_LOAD = 0.8
 """Share of what its bounds allow from which on a plan is hopeless so often (two of five; below, one of four) that a run
 of a part of the sample pays."""
+VERDICT_PARTS = (0.375, 0.625)
+"""The same where only the verdict counts; a run of a larger part goes on from that of a smaller one."""
 LEAST_PART = 100
 """Requests below which a first part is not worth its own run."""
 MARGIN = 1.2
@@ -68,6 +70,10 @@ class ServingFigures:
     power_w: float
     requests: int
     preemptions: int
+    kv_share: float = 0.0
+    """Of a replica's KV cache blocks, the most that were in use."""
+    clock: float = 1.0
+    """The clock under the power limit as a share of the highest, on average over the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +122,14 @@ class ServingEvaluator:
 
     def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
         replica = self.replicas[plan.family]
-        alike = self._known.setdefault((replica.cost_key, plan.replicas, rate_per_s, level), [])
-        for known in alike:
+        place = (replica.cost_key, plan.replicas, rate_per_s)
+        alike = self._known.setdefault((place, level), [])
+        whole = self._known.setdefault((place, Level.SEARCH), []) if level is Level.VERDICT else alike
+        for known in alike if whole is alike else [*alike, *whole]:
             if same_schedule(known.limits, replica.limits, known.peaks):
                 return replace(known.score, plan=plan)
         score, peaks = self._judged(plan, rate_per_s, level)
-        alike.append(Known(score=score, limits=replica.limits, peaks=peaks))
+        (alike if score.partial else whole).append(Known(score=score, limits=replica.limits, peaks=peaks))
         return score
 
     def with_goals(self, goals: tuple[Goal, ...]) -> ServingEvaluator:
@@ -132,19 +140,24 @@ class ServingEvaluator:
 
     def drawn(self, plan: Candidate, draws: int) -> list[tuple[Any, ...]]:
         """What `part` and `most_per_s` take to run a plan by: the central estimate first, then so many draws."""
-        replica = self.replicas[plan.family]
-        return list(replica.engine.drawn(replica.deployment, draws, self.longest))
+        return self._drawn(plan.family, draws)
+
+    def _drawn(self, family: PlanFamily, draws: int) -> list[tuple[Any, ...]]:
+        """Step costs of one replica with its limits, each with room for the decode curves that its runs share."""
+        replica = self.replicas[family]
+        drawn = replica.engine.drawn(replica.deployment, draws, self.longest)
+        return [(cost, limits, {}) for cost, limits in drawn]
 
     def part(self, plan: Candidate, rate_per_s: float, count: int, *costs: Any) -> tuple[ServingFigures, Peaks]:
         """A plan on a part of its load by another step cost and other limits than its own."""
-        cost, limits = costs
+        cost, limits, curves = costs
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
-        runs = self._runs(plan, routed, cost, limits, {})
+        runs = self._runs(plan, routed, cost, limits, curves)
         return self._figures(plan, rate_per_s, runs, self._steady(runs)), self._peaks(runs, limits)
 
     def most_per_s(self, plan: Candidate, *costs: Any) -> float:
         """The bound on the rate of one replica by such a cost."""
-        cost, limits = costs
+        cost, limits, _ = costs
         return most_requests_per_s(KnownSteps(cost, self._demand), limits)
 
     def alike(self, one: Candidate, other: Candidate, peaks: Peaks) -> bool:
@@ -185,9 +198,10 @@ class ServingEvaluator:
         return self._routed[key].at_rate(rate_per_s)
 
     def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
-        first = routed.first_part(FIRST_PART)
-        busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
-        if level is Level.SEARCH and busy and all(len(part) >= LEAST_PART for part in first.shares):
+        for part in self._parts(plan, rate_per_s, level):
+            first = routed.first_part(part)
+            if any(len(share) < LEAST_PART for share in first.shares):
+                continue
             runs, peaks = self._simulate(plan, rate_per_s, first)
             if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
                 lost = self._score(plan, rate_per_s, runs, partial=True)
@@ -195,6 +209,13 @@ class ServingEvaluator:
                 return replace(lost, values_s=warm), peaks
         runs, peaks = self._simulate(plan, rate_per_s, routed)
         return self._score(plan, rate_per_s, runs, sample=routed.sample), peaks
+
+    def _parts(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[float, ...]:
+        """Shares of a sample after which a plan is given up where it is lost by then."""
+        if level is Level.VERDICT and self._arrivals.together(plan.replicas) == 1:
+            return VERDICT_PARTS
+        busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
+        return (FIRST_PART,) if busy and level in (Level.SEARCH, Level.VERDICT) else ()
 
     def _simulate(self, plan: Candidate, rate_per_s: float, routed: Routed) -> tuple[list[ServingRun], Peaks]:
         replica = self.replicas[plan.family]
@@ -283,6 +304,8 @@ class ServingEvaluator:
             power_w=plan.replicas * float(np.mean(watts)),
             requests=sum(len(run.requests) for run in runs),
             preemptions=sum(run.preemptions for run in runs),
+            kv_share=max(run.peak_kv_blocks for run in runs) / replica.limits.kv_blocks,
+            clock=1 / float(np.mean([run.clock_slowdown for run in runs])),
         )
 
 

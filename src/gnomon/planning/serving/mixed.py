@@ -36,6 +36,9 @@ TRIES = 8
 Place = tuple[str, int, int, int, int]
 """A chip, and the degrees."""
 LEAST_RATE = 1e-12
+MOST_SHORT = (1 + FULL_TOLERANCE) ** 2 - 1
+"""Share by which a kind may hold more than it was found to: of a rate that a sample allows, and of one that the full
+load does."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ class MixedSearch:
     chosen: dict[ReplicaKind, PlanFamily] = field(default_factory=dict)
     """The best family of each kind that was evaluated."""
     tried: set[PlanFamily] = field(default_factory=set)
+    lowered: bool = False
+    """Whether a kind held less on the full load than it was found to."""
 
     @cached_property
     def fitting(self) -> list[PlanFamily]:
@@ -149,21 +154,25 @@ class MixedSearch:
         return best.rate_per_s
 
     def holds(self, kind: ReplicaKind, amount: float) -> bool:
-        """Whether one replica of a kind holds a rate within the goals, in some settings."""
+        """Whether one replica of a kind holds a rate within the goals, in some settings, which are then its own."""
         for family in self.groups[kind.name]:  # type: ignore[index]
             if self.thinned.bounds(family).rate_per_s < amount:
                 continue
             self.tried.add(family)
             plan = Candidate(family=family, replicas=1)
-            if not self.thinned.evaluate(plan, amount, Level.SEARCH).meets(self.task.goals):
+            if not self.thinned.evaluate(plan, amount, Level.VERDICT).meets(self.task.goals):
                 continue
-            if self.thinned.evaluate(plan, amount, Level.FULL).surely_meets(self.task.goals):
+            # Near to what it was found to hold, the verdict is worth longer runs.
+            level = Level.SURE if kind in self.known else Level.FULL
+            if self.thinned.evaluate(plan, amount, level).surely_meets(self.task.goals):
+                self.chosen[kind] = family
                 return True
         return False
 
     def mixture(self) -> Mixture | None:
         if self.task.objective.name != "throughput":
-            return cheapest(self.kinds, self.task.job.rate_per_s, self, self.known)
+            tolerance = 0.0 if self.lowered else MOST_SHORT
+            return cheapest(self.kinds, self.task.job.rate_per_s, self, self.known, tolerance)
         best: dict[str, tuple[float, ReplicaKind, int]] = {}
         for kind in sorted(self.kinds, key=lambda kind: -kind.most * kind.bound):
             if kind.chip in best and kind.most * kind.bound <= best[kind.chip][0]:
@@ -184,6 +193,7 @@ class MixedSearch:
             score = self.thinned.evaluate(Candidate(family=family, replicas=1), share, level)
             if not score.surely_meets(self.task.goals):
                 self.known[kind] *= 1 - FULL_TOLERANCE
+                self.lowered = True
                 return None
             plan = Candidate(family=family, replicas=count)
             pools.append(MixedPool(plan=plan, weight=self.known[kind], score=score))
@@ -243,6 +253,8 @@ def mixed_figures(pools: list[MixedPool]) -> ServingFigures:
         power_w=sum(pool.plan.replicas * pool.score.detail.power_w for pool in pools),
         requests=sum(one.requests for one in details),
         preemptions=sum(one.preemptions for one in details),
+        kv_share=max(one.kv_share for one in details),
+        clock=min(one.clock for one in details),
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.planning.serving.axes import axes_of, limits_of
 from gnomon.planning.serving.intervals import DRAWS, Spread, Spreads, estimate
-from gnomon.planning.serving.mixed import MixedPlan, MixedPool, MixedSearch, search_mixed
+from gnomon.planning.serving.mixed import MixedPlan, MixedPool, MixedSearch
 from gnomon.planning.serving.report import known_times, planned_load, pool_label, pool_of_plan
 from gnomon.planning.serving.unread import one_by_one, unread_columns
 from gnomon.planning.unmodelled import idle_in_plans
@@ -20,9 +21,9 @@ from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.workload import METRICS, Floats
 
 
-def plan_mixed(search: MixedSearch) -> PlanReport:
+def mixed_report(search: MixedSearch, found: MixedPlan) -> PlanReport:
     """The best mixture, and the best plan of one kind of chip beside it."""
-    found, task = search_mixed(search), search.task
+    task = search.task
     best = _score(search, found)
     first = search.evaluator.replicas[found.pools[0].plan.family]
     goal = max(task.goals, key=lambda goal: max(_share(pool, goal.name, goal.limit_s) for pool in found.pools),
@@ -39,6 +40,7 @@ def plan_mixed(search: MixedSearch) -> PlanReport:
         plans_considered=search.considered,
         plans_fit=search.fit,
         plans_simulated=len(search.tried),
+        axes=axes_of(task, search.families, mixed=True),
         requests_simulated=found.figures.requests,
         requests_searched=search.evaluator.longest_run,
         router="weighted" if len(found.pools) > 1 else task.arrivals.router,
@@ -48,6 +50,7 @@ def plan_mixed(search: MixedSearch) -> PlanReport:
         best=best,
         pareto=(best,),
         binding=goal.name if goal else "load",
+        limits=limits_of(found.figures),
         runner_up=_one_kind(search, found),
         rejected={},
         goals=task.goals,

@@ -9,10 +9,10 @@ from typing import Any
 
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
-from gnomon.planning.serving.plan import LEAST_REQUESTS, MOST_TRACE
 from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
+from gnomon.planning.serving.searched import LEAST_REQUESTS, MOST_TRACE
 from gnomon.planning.serving.simulate_pools import simulate_pools
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Candidate, Level, PlanFamily

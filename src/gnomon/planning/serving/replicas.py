@@ -47,6 +47,8 @@ class Setup:
     kv_dtype: str
     techniques: tuple[str, ...] = ()
     images: RequestImages | None = None
+    accepted: float = 1.0
+    """Times the drafts that are accepted by the settings."""
 
     @property
     def bound_engine(self) -> Engine:
@@ -117,7 +119,7 @@ class Replicas:
             settings |= cut
             engine, deployment = self._deploy(family, settings)
         try:
-            limits = engine.limits(deployment)
+            limits = _accepting(engine.limits(deployment), self._setup.accepted)
         except DoesNotFitError:
             return None
         if self._longest > min(limits.max_context, limits.kv_blocks * limits.block_tokens):
@@ -147,3 +149,11 @@ class Replicas:
         if key not in self._costs:
             self._costs[key] = (engine.step_cost(wide, self._longest), {})
         return key, self._costs[key]
+
+
+def _accepting(limits: ServingLimits, times: float) -> ServingLimits:
+    """Limits under which so many times the drafts are accepted."""
+    if times == 1.0 or not limits.draft_shares:
+        return limits
+    shares = tuple((weight, tuple(min(1.0, times * each) for each in by)) for weight, by in limits.draft_shares)
+    return replace(limits, draft_shares=shares)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.engines import Engine
+from gnomon.planning.serving.axes import axes_of, limits_of
 from gnomon.planning.serving.by_rate import latency_by_rate
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
@@ -19,7 +20,7 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.unread import idle_settings, one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans, set_aside
-from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
+from gnomon.search import Candidate, PlanFamily, Score, SearchResult, highest_rate, pareto
 from gnomon.search.neighbours import (
     Neighbour,
     alternatives,
@@ -50,8 +51,10 @@ APART = (
 ONE_POOL = "a plan has replicas of one kind of chip: the pools are alternatives"
 
 
-def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
-    """The answer to a question that has a best plan."""
+def report(
+    question: PlanTask, found: SearchResult, evaluator: ServingEvaluator, families: Sequence[PlanFamily]
+) -> PlanReport:
+    """The answer to a question that has a best plan among these families."""
     best, job = found.best, question.job
     assert best is not None
     searched = evaluator.longest_run
@@ -78,6 +81,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         plans_considered=found.considered,
         plans_fit=found.fit,
         plans_simulated=found.simulated,
+        axes=axes_of(question, families),
         requests_simulated=best.detail.requests,
         requests_searched=searched,
         router=question.arrivals.router,
@@ -87,6 +91,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
+        limits=limits_of(best.detail),
         runner_up=_runner_up(book, best, found.runner_up),
         alternative=_alternative(book, found, best, met),
         next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from gnomon import catalog
 from gnomon.planning.deploy import Binding
@@ -43,6 +44,14 @@ class PlanTask:
     kv_transfer: str = WHOLE
     by_rate: bool = False
     """Whether the best plan is also simulated at other rates."""
+    weigh: bool = False
+    """Whether techniques and options of the engine are weighed beside those that are given."""
+    sensitivity: bool = False
+    """Whether it is said what the best plan would be if the inputs were otherwise."""
+    accepted: float = 1.0
+    """Times the drafts that are accepted by the settings."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The question as it was given, without what has its default."""
 
     @cached_property
     def job(self) -> SearchJob:
@@ -59,7 +68,7 @@ class PlanTask:
         """What all plans share."""
         return Setup(
             model=self.model, bindings=self.bindings, engine=self.engine, kv_dtype=self.kv_dtype,
-            techniques=self.techniques, images=self.arrivals.load.images,
+            techniques=self.techniques, accepted=self.accepted, images=self.arrivals.load.images,
         )  # fmt: skip
 
     @property

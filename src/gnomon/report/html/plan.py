@@ -13,8 +13,10 @@ from gnomon.report.plan import (
     RATE_HEAD,
     RATE_TIMES,
     ROUTED,
+    SENSITIVITY_HEAD,
     PlanLine,
     alternative_lines,
+    axes_words,
     binding_lines,
     changed_lines,
     energy_lines,
@@ -25,8 +27,10 @@ from gnomon.report.plan import (
     rate_rows,
     runner_up_lines,
     searched_words,
+    sensitivity_rows,
     shown_times,
     times,
+    weighed_lines,
 )
 from gnomon.report.text import digits, known
 from gnomon.spec.answers import PlanReport, PlanScore
@@ -44,17 +48,19 @@ def page(answer: PlanReport) -> Page:
     several = bool(best.plan.pools) or best.plan.replicas > 1
     return Page(
         title=answer.title,
-        subtitle=searched_words(answer),
+        subtitle=": ".join([searched_words(answer), *([axes_words(answer)] if answer.axes else [])]),
         verdict=f"best: {best.label}",
         good=True,
         figures=[*figures(answer), _throughput(best), _energy(best)],
         blocks=[
             *_by_rate(answer),
             *_plots(answer),
+            *table("If an input is otherwise", SENSITIVITY_HEAD, sensitivity_rows(answer), "<><><<"),
             *_goals(answer),
             *_plans(answer, shown),
             *notes("Why it won", _reasons(answer, shown)),
             *notes("Requests", [ROUTED[answer.router]] if several else []),
+            *notes("Techniques weighed", weighed_lines(answer)),
             *notes("Chips left out", [f"{chip}: {why}" for chip, why in answer.left_out.items()]),
             *_rejected(answer.rejected),
             *_run(answer),

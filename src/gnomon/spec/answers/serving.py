@@ -64,6 +64,39 @@ class OtherPlan(TypedDict, total=False):
     buys: tuple[str, ...]
 
 
+class Sensitivity(TypedDict, total=False):
+    """What becomes of the best plan if one input is otherwise and all others stay."""
+
+    input: str
+    """`rate`, `input length`, `output length`, `shared prompts`, `draft acceptance`, or `price of CHIP`."""
+    now: float
+    """Requests per second, mean tokens, shares, or dollars per hour of a chip."""
+    holds_to: float | None
+    """Up to there, or down to there, the plan still meets the goals, or is still the best by its price; null where it
+    does as far as was tried."""
+    factor: float
+    """The same in times what it is now; where it holds as far as was tried, how far that was."""
+    next: OtherPlan
+    """The best plan a little beyond; `why` alone where there is none."""
+
+
+class WeighedTechnique(TypedDict, total=False):
+    """A technique or an option of the engine, weighed by itself against a plan with none."""
+
+    name: str
+    lossless: bool
+    """Whether answers stay the same; else quality changes, by how much is not predicted."""
+    used: bool
+    """Whether the best plan has it."""
+    label: str
+    """The best plan with it alone."""
+    usd_h: float
+    rate_per_s: float
+    """Of a plan for the highest rate."""
+    why: str
+    """What it buys, or why it is not used."""
+
+
 class PoolUse(TypedDict, total=False):
     """What one pool of a simulated deployment did, drew and cost."""
 
@@ -177,12 +210,14 @@ class PlanScore(Result):
 @dataclass(frozen=True, kw_only=True)
 class PlanReport(Result):
     SCHEMA = "plan.serve"
-    HIDDEN = frozenset({"plan_context"})
+    HIDDEN = frozenset({"plan_context", "asked"})
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
     plans_considered: int
     plans_fit: int
     plans_simulated: int
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the plans differ in, with every value that was considered; not every value goes with every other."""
     requests_simulated: int
     """Requests that the best plan was judged on."""
     requests_searched: int
@@ -197,6 +232,9 @@ class PlanReport(Result):
     best: PlanScore
     pareto: tuple[PlanScore, ...]
     binding: str
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """How near the best plan is to what else may limit it: `kv_share`, the most of a replica's KV cache that was in
+    use, `clock`, the clock under the power limit as a share of the highest, and `preemptions`."""
     runner_up: Annotated[Mapping[str, Any], OtherPlan]
     """The best other plan that meets the goals, and what it costs and buys."""
     alternative: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
@@ -210,6 +248,13 @@ class PlanReport(Result):
     goals: tuple[Goal, ...]
     by_rate: tuple[RatePoint, ...] = ()
     """Where asked for: the best plan at rates up to and a little beyond the highest one that meets the goals."""
+    weighed: tuple[WeighedTechnique, ...] = ()
+    """With `auto` techniques: each that there is, what it would buy by itself, and why it is not used where it is
+    not."""
+    sensitivity: tuple[Sensitivity, ...] = ()
+    """Where asked for: how far each input may be off before the best plan is another."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The question, without what has its default."""
     command: str
     """What starts one replica; empty where the engine does not run on the chip."""
     left_to_you: tuple[str, ...] = ()

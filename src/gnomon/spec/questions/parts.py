@@ -19,7 +19,10 @@ ON_HELP = "The chip, and how many of it; or a chip's or a cluster's YAML file."
 SETTINGS_HELP = "An engine setting; may be repeated. {settings}"
 ENGINE_HELP = "The engine that runs it."
 POWER_LIMIT_HELP = "Watts that each chip may draw, below its own limit; time and energy follow."
-WITH_HELP = "A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them."
+WITH_HELP = (
+    "A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them; in plans, auto "
+    "weighs them."
+)
 
 
 def settings() -> Any:

@@ -51,6 +51,7 @@ IMAGES_HELP = "Images of every request, before its text, and their pixels: 2 or 
 GOODPUT_HELP = f"{SLO_HELP} Says whether they are met, and the goodput: requests within all limits."
 SERIES_HELP = "Also give series over time (batch, queue, KV cache, tokens, power) and distributions."
 BY_RATE_HELP = "Also give latency against rate of the best plan."
+SENSITIVITY_HELP = "Also say how far each input may be off before the best plan is another, and which."
 CONCURRENCY_HELP = "Clients that each send their next request when they have the last answer; instead of --rate."
 ROUTER_HELP = (
     "How requests reach replicas: random (as in a Kubernetes Service), round-robin, least-requests, least-kv, "
@@ -153,3 +154,4 @@ class PlanServingQuestion(DrawnLoadQuestion):
     techniques: Sequence[str] = techniques()
     power_limit_w: float | None = power_limit()
     by_rate: bool = flag("--by-rate", "switch", "", BY_RATE_HELP, default=False)
+    sensitivity: bool = flag("--sensitivity", "switch", "", SENSITIVITY_HELP, default=False)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MASK = (1 << 64) - 1
+TURN = (5**0.5 - 1) / 2
+"""Multiples of the golden ratio are spread evenly over 0 to 1."""
 Groups = Sequence[tuple[float, Sequence[float]]]
 
 
@@ -21,9 +23,10 @@ def uniform(seed: int, request: int, step: int) -> float:
 
 
 def accepted(groups: Groups, seed: int, request: int, step: int) -> int:
-    """Drafts that are accepted in a sequence's so manieth step with drafts (from 1 on): of its group's `shares`, the
-    first i in `shares[i - 1]` of all steps. One number decides, and one for each request which group it is in."""
-    at, left = 0, uniform(seed, request, 0) if len(groups) > 1 else 0.0
+    """Drafts that are accepted in a step of a sequence, counted from 1 on: of its group's `shares`, the first i in
+    `shares[i - 1]` of all steps. Requests take turns in the groups, so that any part of a load has them in their
+    shares."""
+    at, left = 0, ((request + 1) * TURN + uniform(seed, 0, 0)) % 1.0 if len(groups) > 1 else 0.0
     while at < len(groups) - 1 and left >= groups[at][0]:
         left -= groups[at][0]
         at += 1

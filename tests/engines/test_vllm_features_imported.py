@@ -1,0 +1,160 @@
+"""Drafts, adapters and blocks on the host: flags of `vllm serve` that act in a plan, and come back from its export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.engines import engine
+from gnomon.errors import InputError
+from gnomon.load import model as load_model
+from gnomon.load.plan import plan_pool
+from gnomon.spec import EngineChoice, Plan, Strategy
+
+SERVE = "vllm serve llama-3.1-8b"
+DRAFTER = "meta-llama/Llama-3.2-1B-Instruct"
+HEAD = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+ASSUMED = "draft_acceptance"
+
+
+def spec(**fields: Any) -> str:
+    return f"--speculative-config '{json.dumps(fields)}'"
+
+
+def drafts(method: str, tokens: int, **more: Any) -> dict[str, Any]:
+    return {"speculative_method": method, "num_speculative_tokens": tokens, **more}
+
+
+READ = [
+    (spec(method="ngram", num_speculative_tokens=4), drafts("ngram", 4)),
+    (spec(model="[ngram]", num_speculative_tokens=4), drafts("ngram", 4)),
+    ("--speculative-config.method ngram_gpu --speculative-config.num_speculative_tokens 2", drafts("ngram_gpu", 2)),
+    ("--spec-method ngram --spec-tokens 5", drafts("ngram", 5)),
+    (
+        spec(model=DRAFTER, num_speculative_tokens=3),
+        drafts("draft_model", 3, draft_model=DRAFTER, draft_parameters=float(load_model("llama-3.2-1b").parameters)),
+    ),
+    (spec(method="eagle", model="some/head", num_speculative_tokens=2), drafts("eagle", 2, draft_model="some/head")),
+    (spec(method="eagle3", model=HEAD, num_speculative_tokens=2), drafts("eagle3", 2, draft_model=HEAD)),
+    (spec(model=HEAD, num_speculative_tokens=2), drafts("eagle3", 2, draft_model=HEAD)),
+    (spec(method="deepseek_mtp", num_speculative_tokens=1), drafts("mtp", 1)),
+    (
+        "--enable-lora --max-loras 4 --max-lora-rank 32 --max-cpu-loras 8",
+        {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "max_cpu_loras": 8},
+    ),
+    ("--kv-offloading-size 16", {"kv_offloading_size": 16.0}),
+    ("--scheduling-policy priority", {"scheduling_policy": "priority"}),
+]
+
+
+@pytest.mark.parametrize(("flags", "settings"), READ)
+def test_flags_are_settings(flags: str, settings: dict[str, Any]) -> None:
+    found = gnomon.import_plan(f"{SERVE} {flags}", on="H100")
+    assert found.plan.engine.settings == settings
+    assert {one.option for one in found.ignored if one.affects} == (
+        {ASSUMED} if "speculative_method" in settings else set()
+    )
+
+
+LISTED = [
+    (spec(method="suffix", num_speculative_tokens=8), "--speculative-config"),
+    (spec(model="package.Proposer", num_speculative_tokens=8), "--speculative-config"),
+    (spec(method="ngram", num_speculative_tokens=8, prompt_lookup_max=4), "--speculative-config.prompt_lookup_max"),
+    ("--kv-offloading-size 16 --kv-offloading-backend lmcache", "--kv-offloading-backend"),
+    ("--enable-lora --lora-modules a=b", "--lora-modules"),
+    ("--cpu-offload-gb 4", "--cpu-offload-gb"),
+]
+
+
+@pytest.mark.parametrize(("flags", "option"), LISTED)
+def test_what_is_not_priced_is_listed(flags: str, option: str) -> None:
+    found = gnomon.import_plan(f"{SERVE} {flags}", on="H100")
+    assert option in [one.option.split()[0] for one in found.ignored if one.affects]
+
+
+def test_sizes_of_adapters_without_adapters_change_nothing() -> None:
+    found = gnomon.import_plan(f"{SERVE} --max-loras 4 --max-lora-rank 32", on="H100")
+    assert not found.plan.engine.settings
+    assert not [one for one in found.ignored if one.affects]
+
+
+BAD = [
+    (spec(method="n_gram", num_speculative_tokens=2), "unknown method 'n_gram'"),
+    (spec(method="ngram"), "does not say how many drafts"),
+    (spec(method="mtp"), "does not say how many drafts"),
+    (spec(method="ngram", num_speculative_tokens=0), "'0' is not a number of drafts"),
+    (spec(method="ngram", num_speculative_tokens=-1), "'-1' is not between"),
+    (spec(method="ngram", num_speculative_tokens=2.5), "'2.5' is not a whole number"),
+    (spec(method="ngram", num_speculative_tokens=True), "'True' is not a whole number"),
+    (spec(method="ngram", num_speculative_tokens=[3]), "is not a whole number"),
+    (spec(method="draft_model", num_speculative_tokens=2), "draft_model names no draft model"),
+    (spec(method="eagle", num_speculative_tokens=2), "eagle names no draft model"),
+    (spec(model="nobody/draft", num_speculative_tokens=2), "config.model: unknown model 'nobody/draft'"),
+    (spec(num_speculative_tokens=2), "neither a method nor a draft model"),
+    (spec(), "neither a method nor a draft model"),
+    (spec(method="ngram", num_speculative_tokens=2, lookup=3), "unknown field 'lookup'"),
+    (spec(method={"a": 1}, num_speculative_tokens=2), "is no name"),
+    ("--speculative-config ngram", "'ngram' is no JSON object"),
+    ("--speculative-config '[]'", "is no JSON object"),
+    ("--spec-method ngram --speculative-config.method ngram", "is said by --spec-method too"),
+    ("--enable-lora --max-lora-rank 33", "takes no rank of 33"),
+    ("--enable-lora --max-loras 4 --max-cpu-loras 2", "less than max_loras 4"),
+    ("--enable-lora --max-loras none", "'none' is not a whole number"),
+    ("--kv-offloading-size 8 --no-enable-prefix-caching", "prefix caching, which is off"),
+    ("--kv-offloading-size -8", "is not between 0"),
+    ("--kv-offloading-backend disk", "unknown backend 'disk'"),
+    ("--scheduling-policy lifo", "'lifo' is not one of fcfs, priority"),
+]
+
+
+@pytest.mark.parametrize(("flags", "why"), BAD)
+def test_what_vllm_would_refuse_is_refused_in_one_line(flags: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as raised:
+        gnomon.import_plan(f"{SERVE} {flags}", on="H100")
+    assert "\n" not in str(raised.value)
+
+
+PLANNED = [settings for _, settings in READ] + [
+    drafts("ngram", 3, draft_acceptance="0.9:0.8:0.75"),
+    {"enable_lora": True, "max_loras": 2},
+]
+
+
+@pytest.mark.parametrize("to", ["vllm", "kubernetes", "dynamo"])
+@pytest.mark.parametrize("settings", PLANNED)
+def test_plans_come_back_from_their_files(settings: dict[str, Any], to: str, tmp_path: Path) -> None:
+    plan = Plan(
+        model="llama-3.1-8b", chip="H100", replicas=2, strategy=Strategy(tp=2), dtype="bf16",
+        engine=EngineChoice(name="vllm", settings=settings),
+    )  # fmt: skip
+    exported = gnomon.export(plan, to)
+    name, text = next(iter(exported.files.items()))
+    speculative = "speculative_method" in settings
+    assert any(ASSUMED in line for line in exported.not_expressed) == speculative
+    assert (f"not in these files: {ASSUMED}" in text) == speculative
+    (tmp_path / name).write_text(text)
+    found = gnomon.import_plan(tmp_path / name).plan
+    assert filled(found) == filled(plan)
+    if ASSUMED in settings:
+        assert f"{ASSUMED}: '{settings[ASSUMED]}'" in exported.files["plan.yaml"]
+
+
+def filled(plan: Plan) -> dict[str, Any]:
+    """All settings that have a flag."""
+    found = engine("vllm").settings(plan.engine.settings, load_model(plan.model), plan_pool(plan))
+    return {name: value for name, value in found.items() if name != ASSUMED}
+
+
+def test_a_plan_without_the_weights_of_its_drafts_is_not_started() -> None:
+    settings = drafts("eagle3", 2)
+    plan = Plan(
+        model="llama-3.1-8b", chip="H100", replicas=1, strategy=Strategy(), dtype="bf16",
+        engine=EngineChoice(name="vllm", settings=settings),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="does not start eagle3 without its weights"):
+        gnomon.export(plan)
+    assert any("draft model" in line for line in gnomon.export(plan, force=True).not_expressed)

@@ -1,0 +1,77 @@
+"""`--with auto` is what trying each combination by hand finds, and says what each technique buys."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from gnomon.api.plan import plan_serving
+from gnomon.errors import GnomonError
+from gnomon.spec.answers import PlanReport
+
+FIXED = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
+CASES: list[dict[str, Any]] = [
+    {"model": "llama-3.1-8b", "fleet": "L40S:4", "rate": 9.0, "input": 800, "output": 120},
+    {"model": "llama-3.1-8b", "fleet": "A10G:4", "rate": 3.0, "input": 400, "output": 200},
+    {"model": "qwen3-8b", "fleet": "H100:2", "rate": 20.0, "input": 600, "output": 200},
+]
+GOALS = "ttft_p90=600ms,tpot_p90=45ms"
+
+
+def auto(case: dict[str, Any], **more: Any) -> PlanReport:
+    return plan_serving(**case, slo=GOALS, settings=FIXED, requests=2000, techniques=["auto"], **more)
+
+
+def by_hand(case: dict[str, Any]) -> dict[tuple[tuple[str, ...], str], float]:
+    """The price of the best plan with each allowed combination."""
+    found = {}
+    for names, kv in itertools.product(((), ("int4-weights",), ("dequantize-on-the-fly",)), ("bf16", "fp8")):
+        try:
+            plan = plan_serving(**case, slo=GOALS, settings=FIXED, requests=2000, techniques=names, kv_dtype=kv)
+        except GnomonError:
+            continue
+        found[names, kv] = plan.best.usd_h
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["fleet"]))
+def test_it_is_the_best_of_all_combinations(case: dict[str, Any]) -> None:
+    found, tried = auto(case), by_hand(case)
+    assert found.best.usd_h == pytest.approx(min(tried.values()))
+    used = tuple(one["name"] for one in found.weighed if one["used"])
+    plan = found.best.plan
+    assert tried[plan.strategy.techniques, plan.kv_dtype] == pytest.approx(found.best.usd_h)
+    if tried.get(((), "bf16")) == pytest.approx(min(tried.values())):
+        assert used == ()  # what buys nothing is not used
+
+
+def test_each_technique_has_its_line() -> None:
+    found = auto(CASES[0])
+    told = {one["name"]: one for one in found.weighed}
+    assert not told["int4-weights"]["lossless"] and not told["fp8-kv"]["lossless"]
+    assert told["kv-offloading"]["lossless"] and told["speculative-decoding"]["lossless"]
+    assert "share no beginnings" in told["kv-offloading"]["why"]
+    assert "acceptance" in told["speculative-decoding"]["why"]
+    assert "cannot be simulated" in told["kv-swap"]["why"]
+    tried = by_hand(CASES[0])
+    assert told["int4-weights"]["usd_h"] == pytest.approx(tried[("int4-weights",), "bf16"])
+    assert told["fp8-kv"]["usd_h"] == pytest.approx(tried[(), "fp8"])
+
+
+def test_a_format_that_is_given_leaves_out_techniques_that_set_another() -> None:
+    found = auto(CASES[0], dtypes=["fp8"])
+    told = {one["name"]: one for one in found.weighed}
+    assert not told["int4-weights"]["used"] and "int4" in told["int4-weights"]["why"]
+
+
+def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
+    """Drafts that are never accepted only cost time."""
+    drafts = {"speculative_method": "ngram_gpu", "num_speculative_tokens": 3, "draft_acceptance": "0.0"}
+    case = {"model": "llama-3.1-8b", "fleet": "H100:2", "rate": 4.0, "input": 400, "output": 100, "dtypes": ["fp8"]}
+    ask: dict[str, Any] = {"slo": GOALS, "settings": FIXED | drafts, "requests": 2000, "techniques": ["auto"]}
+    found = plan_serving(**case, **ask)
+    told = {one["name"]: one for one in found.weighed}
+    assert not told["speculative-decoding"]["used"]
+    assert "speculative_method" not in found.best.plan.engine.settings
