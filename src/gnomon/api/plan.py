@@ -56,8 +56,7 @@ def plan_serving(
     meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every limit, then
     the earlier of `dtypes`, then the most headroom, then the faster. `throughput` is the highest rate held within the
     goals on a whole pool (`rate` is then the least it has to be), `latency` the least mean time of a request (to a
-    percent, and cheapest), `energy` the fewest watt-hours per token. A load without a rate of its own (no `rate`, and
-    no `trace` with times) is always planned for throughput.
+    percent, and cheapest), `energy` the fewest watt-hours per token. A load without a rate is planned for throughput.
 
     The winner is judged on at least `requests` requests of a replica (5,000, or a whole trace up to 20,000), the
     search on 2,000, or 4,000 of a trace from its calm and its busy stretches; a run goes on until it has settled, a
