@@ -180,6 +180,7 @@ PLAN_RECORDS = {
             "load.think_s",
             "load.adapters",
             "load.priorities",
+            "load.images",
         ),
         "what the plan was made for, which `gnomon verify` runs: no launch file has a load",
     ),

@@ -20,6 +20,7 @@ PLAN = (
     "--dtype bf16 --set max_num_seqs=64 --set max_num_batched_tokens=2048"
 )
 APART = PLAN.replace("H100:1", "H100:2") + " --pools disaggregated"
+PICTURED = PLAN.replace("llama-3.2-1b", "qwen2-vl-2b")
 SEARCH = "plan train llama-3.2-1b --cluster H100:4 --seq 512 --global-batch 16"
 
 COMMANDS = f"""
@@ -273,6 +274,8 @@ simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --request
   --set max_loras=4
   --set max_lora_rank=64
   --set max_cpu_loras=8
+simulate serve qwen2-vl-2b --on H100 --rate 20 --input 100 --output 8 --requests 40
+  --images 1,640x480
 simulate serve llama-3.2-1b --rate 20 --input 100 --output 8 --requests 40 --pool prefill=H100:1 --pool decode=H100:1
   --pool decode=H100:2
   --router least-requests
@@ -343,6 +346,8 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
 simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --ep 4
   --expert-tp 1
   --ep 8
+{PICTURED}
+  --images 1,640x480
 {PLAN}
   --pools disaggregated
   --pools mixed

@@ -158,7 +158,7 @@ def test_a_declaration_says_what_its_engine_is(info: EngineInfo) -> None:
         for version in info.versions:
             made = find(f"{info.name}@{version}")
             assert (made.name, made.title, made.version) == (info.name, info.title, version)
-        assert find(info.name).version == info.versions[-1]
+        assert find(info.name).version == (info.default or info.versions[-1])
     started = engines.operations_of(info.name)
     assert (started is not None) == bool(info.operations)
     if started is not None:

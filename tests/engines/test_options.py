@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gnomon import catalog
-from gnomon.engines.vllm.options import OPTIONS, captured_sizes, fill, flags
+from gnomon.engines.vllm.captures import captured_sizes
+from gnomon.engines.vllm.options import OPTIONS, fill, flags
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.spec import Model, Pool
@@ -56,6 +57,9 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "draft_parameters": 0.0,
         "draft_model": "",
         "front_end": "http",
+        "enable_eplb": False,
+        "num_redundant_experts": 0,
+        "expert_popularity": "uniform",
     }
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gnomon.engines import Deployment, Engine, engine, serving_engines
-from gnomon.engines.vllm.engine import VERSIONS
-from gnomon.engines.vllm.options import captured_sizes
+from gnomon.engines.vllm import ENGINE
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
@@ -46,7 +46,7 @@ def test_versions_are_completed(label: str) -> None:
 
 @pytest.mark.parametrize("label", ["vllm@0.23.0", "vllm@0.240", "vllm@0.24.1", "vllm@latest", "vllm@0.2"])
 def test_unknown_versions_name_the_known(label: str) -> None:
-    with pytest.raises(UnknownNameError, match=rf"unknown version of vllm '{label[5:]}'.*{VERSIONS[-1]}"):
+    with pytest.raises(UnknownNameError, match=rf"unknown version of vllm '{label[5:]}'.*{ENGINE.versions[0]}"):
         engine(label)
 
 

@@ -104,7 +104,6 @@ BAD = [
     ("--enable-lora --max-lora-rank 33", "takes no rank of 33"),
     ("--enable-lora --max-loras 4 --max-cpu-loras 2", "less than max_loras 4"),
     ("--enable-lora --max-loras none", "'none' is not a whole number"),
-    ("--enable-lora --spec-method ngram --spec-tokens 2", "no drafts with enable_lora"),
     ("--kv-offloading-size 8 --no-enable-prefix-caching", "prefix caching, which is off"),
     ("--kv-offloading-size -8", "is not between 0"),
     ("--kv-offloading-backend disk", "unknown backend 'disk'"),

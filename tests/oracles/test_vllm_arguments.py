@@ -13,24 +13,25 @@ import pytest
 
 from gnomon.engines.imported import COMPUTE
 from gnomon.engines.operations import EngineCommand
-from gnomon.engines.vllm import arguments, imported_drafts
+from gnomon.engines.vllm import arguments
 from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported import HOST_CACHES, import_command
-from gnomon.engines.vllm.imported_weights import CACHES, MADE, NEARLY, OTHER_CACHES, STORED
+from gnomon.engines.vllm.imported_weights import CACHES, MADE, NEARLY
+from gnomon.engines.vllm.later_arguments import release_flags
 from gnomon.load import model as load_model
 
-pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
-import vllm.platforms
-from vllm.platforms.cpu import CpuPlatform
+pytest.importorskip("torch", reason="vLLM is not installed; run `make test-oracles`")
+from tests.oracles.vllm_release import RELEASE, make_arg_parser  # isort: skip
 
-vllm.platforms._current_platform = CpuPlatform()
-
-from vllm.config.speculative import MTPModelTypes, SpeculativeConfig, SpeculativeMethod  # noqa: E402
-from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: E402
-from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS  # noqa: E402
-from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
+from vllm.config.cache import CacheDType
+from vllm.config.speculative import MTPModelTypes, SpeculativeConfig, SpeculativeMethod
+from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
+from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 pytestmark = pytest.mark.oracle
+FLAGS = release_flags(RELEASE.version)
+TABLE = FLAGS.table
+OLD = {name for name, why in FLAGS.unused.items() if "of earlier versions" in why.why}
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +51,13 @@ def flags(parser: Any) -> dict[str, argparse.Action]:
 
 
 def test_every_flag_acts_or_is_listed(flags: dict[str, argparse.Action]) -> None:
-    assert set(flags) == arguments.KNOWN - set(arguments.REMOVED)
-    assert not set(flags) & set(arguments.REMOVED)
-    assert not arguments.ACTING & arguments.UNUSED.keys()
+    assert set(flags) == TABLE.known - OLD
+    assert not arguments.ACTING & FLAGS.unused.keys()
 
 
 def test_flags_take_as_many_values_as_vllm_gives_them(flags: dict[str, argparse.Action]) -> None:
-    old = set(arguments.REMOVED)
-    assert {name for name, action in flags.items() if action.nargs == 0} == arguments.SWITCHES - old
-    assert {name for name, action in flags.items() if action.nargs == "+"} == arguments.SEVERAL
+    assert {name for name, action in flags.items() if action.nargs == 0} == TABLE.switches - OLD
+    assert {name for name, action in flags.items() if action.nargs == "+"} == TABLE.several
     assert {name for name, action in flags.items() if action.nargs == "?"} == set(arguments.OPTIONAL)
     stored = {name for name, action in flags.items() if isinstance(action, argparse._StoreTrueAction)}
     assert stored == set(arguments.ONE_WAY)
@@ -67,19 +66,19 @@ def test_flags_take_as_many_values_as_vllm_gives_them(flags: dict[str, argparse.
 
 
 def test_choices_are_vllms(flags: dict[str, argparse.Action]) -> None:
-    for name, ours in arguments.CHOICES.items():
+    for name, ours in FLAGS.choices.items():
         assert sorted(ours) == sorted(flags[name].choices or ())
     assert {"auto", *COMPUTE} == set(flags["dtype"].choices or ())
-    assert {*CACHES, *NEARLY, *OTHER_CACHES} - {""} == set(flags["kv-cache-dtype"].choices or ())
-    assert {*MADE, *STORED} == set(QUANTIZATION_METHODS)
+    assert {*CACHES, *NEARLY, *FLAGS.formats.other_caches} - {""} == set(get_args(CacheDType))
+    assert {*MADE, *FLAGS.formats.stored} == set(QUANTIZATION_METHODS)
 
 
 def test_methods_and_fields_of_drafts_are_vllms(flags: dict[str, argparse.Action]) -> None:
     made = {"target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config"}
     own = {"method", "model", "num_speculative_tokens"}
-    assert set(imported_drafts.KNOWN) == set(_texts(SpeculativeMethod))
-    assert {*imported_drafts.BESIDE, *own} == {one.name for one in dataclasses.fields(SpeculativeConfig)} - made
-    assert set(imported_drafts.OWN_HEADS) == set(get_args(MTPModelTypes))
+    assert set(FLAGS.drafts.known) == set(_texts(SpeculativeMethod))
+    assert {*FLAGS.drafts.beside, *own} == {one.name for one in dataclasses.fields(SpeculativeConfig)} - made
+    assert set(FLAGS.drafts.heads) == set(get_args(MTPModelTypes))
     assert {*HOST_CACHES} == set(flags["kv-offloading-backend"].choices or ())
 
 
@@ -101,7 +100,7 @@ COMMANDS = [
 @pytest.mark.parametrize("words", COMMANDS)
 def test_commands_are_read_as_vllm_reads_them(parser: Any, words: str) -> None:
     theirs = parser.parse_args(shlex.split(words))
-    ours = read_arguments(shlex.split(words))
+    ours = read_arguments(shlex.split(words), TABLE)
     for name, value in ours.values.items():
         found = getattr(theirs, name.replace("-", "_"))
         if isinstance(value, tuple):
@@ -109,7 +108,8 @@ def test_commands_are_read_as_vllm_reads_them(parser: Any, words: str) -> None:
         elif not isinstance(value, dict) and name not in ("max-model-len", "max-num-batched-tokens"):
             assert str(found).lower().endswith(str(value).lower())
     names = SimpleNamespace(dtype="", model=load_model, config=dict)
-    read = import_command(EngineCommand(arguments=tuple(shlex.split(words))), names)
+    image = f"vllm/vllm-openai:v{RELEASE.version}"
+    read = import_command(EngineCommand(arguments=tuple(shlex.split(words)), image=image), names)
     assert read.strategy.tp == theirs.tensor_parallel_size
     assert read.strategy.pp == theirs.pipeline_parallel_size
     assert read.strategy.dp == theirs.data_parallel_size

@@ -12,24 +12,22 @@ import pytest
 
 from gnomon import catalog
 from gnomon.api.export import export
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.engines.vllm.launch import servers
-from gnomon.engines.vllm.options import captured_sizes, fill
+from gnomon.engines.vllm.options import fill
+from gnomon.engines.vllm.platforms import capability
 from gnomon.load import model as load_model
-from gnomon.spec import EngineChoice, Plan, Pool, Strategy
+from gnomon.spec import Chip, EngineChoice, Plan, Pool, Strategy
 
-pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
-import vllm.platforms
+pytest.importorskip("torch", reason="vLLM is not installed; run `make test-oracles`")
+from tests.oracles.vllm_release import RELEASE, make_arg_parser  # isort: skip
+
+from vllm.config import CompilationConfig, SchedulerConfig, VllmConfig
+from vllm.config.compilation import CUDAGraphMode
+from vllm.engine import arg_utils
 from vllm.platforms.cpu import CpuPlatform
-
-# Without a device vLLM refuses to make even its argument parser.
-vllm.platforms._current_platform = CpuPlatform()
-
-from vllm.config import CompilationConfig, SchedulerConfig, VllmConfig  # noqa: E402
-from vllm.config.compilation import CUDAGraphMode  # noqa: E402
-from vllm.engine import arg_utils  # noqa: E402
-from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: E402
-from vllm.usage.usage_lib import UsageContext  # noqa: E402
-from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 pytestmark = pytest.mark.oracle
 
@@ -52,7 +50,7 @@ def plan(settings: dict[str, Any], **changes: Any) -> Plan:
         "dtype": "fp8",
         "kv_dtype": "fp8",
     }
-    return Plan(**base | changes, engine=EngineChoice(version="0.24.0", settings=settings))
+    return Plan(**base | changes, engine=EngineChoice(version=RELEASE.version, settings=settings))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +64,8 @@ def test_the_command_says_what_the_plan_says(parser: Any, settings: dict[str, An
     words = shlex.split(export(chosen).command)
     assert words[:2] == ["vllm", "serve"]
     read = parser.parse_args(words[2:])
-    filled = fill(settings, load_model("llama-3.1-70b"), Pool(chip=catalog.chip("H100"), count=4, per_node=8))
+    pool = Pool(chip=catalog.chip("H100"), count=4, per_node=8)
+    filled = fill(settings, load_model("llama-3.1-70b"), pool, RELEASE)
     assert read.model_tag == "meta-llama/Llama-3.1-70B-Instruct"
     assert read.tensor_parallel_size == 4
     assert (read.quantization, read.kv_cache_dtype) == ("fp8", "fp8")
@@ -152,18 +151,25 @@ def test_every_replica_has_a_port_vllm_reads(parser: Any) -> None:
 @pytest.mark.parametrize("sequences", [1, 3, 8, 100, 128, 256, 300, 1024])
 @pytest.mark.parametrize("tokens", [100, 1024, 2048, 8192])
 @pytest.mark.parametrize("largest", [None, 1, 7, 96, 100, 300, 600])
-def test_captured_sizes(sequences: int, tokens: int, largest: int | None) -> None:
+@pytest.mark.parametrize(("chip", "drafts"), [("H100", 0), ("B200", 0), ("H100", 3)])
+def test_captured_sizes(sequences: int, tokens: int, largest: int | None, chip: str, drafts: int) -> None:
     if tokens < sequences:
         pytest.skip("vLLM refuses fewer tokens than sequences")
     given = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
     given |= {"max_cudagraph_capture_size": largest} if largest else {}
-    ours = fill(given, load_model("llama-3.1-8b"), Pool(chip=catalog.chip("H100"), count=1, per_node=8))
-    theirs = vllm_sizes(sequences, tokens, largest)
-    assert captured_sizes(ours) == theirs
+    given |= {"speculative_method": "ngram_gpu", "num_speculative_tokens": drafts} if drafts else {}
+    pool = Pool(chip=catalog.chip(chip), count=1, per_node=8)
+    ours = fill(given, load_model("llama-3.1-8b"), pool, RELEASE)
+    name = "max_cudagraph_capture_size"
+    usual = fill({key: value for key, value in given.items() if key != name}, load_model("llama-3.1-8b"), pool, RELEASE)
+    if ours[name] == usual[name]:  # what equals the default is not written into a command
+        largest = None
+    theirs = vllm_sizes(sequences, tokens, largest, drafts, pool.chip)
+    assert captured_sizes(ours, pool.chip, RELEASE) == theirs
     assert ours["max_cudagraph_capture_size"] == theirs[-1]
 
 
-def vllm_sizes(sequences: int, tokens: int, largest: int | None) -> list[int]:
+def vllm_sizes(sequences: int, tokens: int, largest: int | None, drafts: int, chip: Chip) -> list[int]:
     """The sizes by vLLM's own method, on an object with only what the method looks at."""
     compilation = CompilationConfig(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
     compilation.max_cudagraph_capture_size = largest
@@ -173,14 +179,18 @@ def vllm_sizes(sequences: int, tokens: int, largest: int | None) -> list[int]:
         compilation_config=compilation,
         scheduler_config=SimpleNamespace(max_num_seqs=sequences, max_num_batched_tokens=tokens),
         parallel_config=SimpleNamespace(tensor_parallel_size=1),
-        num_speculative_tokens=0,
+        num_speculative_tokens=drafts,
+        uniform_decode_query_len=1 + drafts,
+        speculative_config=None,
         performance_mode="balanced",
     )
-    VllmConfig._set_cudagraph_sizes(stand_in)
+    family = {"is_device_capability_family": lambda number: number // 10 == capability(chip)[0]}
+    with patch.multiple(CpuPlatform, **{name: staticmethod(value) for name, value in family.items()}):
+        VllmConfig._set_cudagraph_sizes(stand_in)
     return list(compilation.cudagraph_capture_sizes)
 
 
-@pytest.mark.parametrize("chip", ["H100", "H200"])
+@pytest.mark.parametrize("chip", ["H100", "H200", "B200", "A100", "L40S", "DGX-Spark", "MI300X"])
 def test_batch_defaults(chip: str) -> None:
     found = catalog.chip(chip)
     platform = SimpleNamespace(
@@ -188,10 +198,11 @@ def test_batch_defaults(chip: str) -> None:
         get_device_name=lambda: found.name,
         is_tpu=lambda: False,
         is_cpu=lambda: False,
+        is_device_capability=lambda wanted: capability(found) == wanted,
     )
     with patch.object(arg_utils, "current_platform", platform):
         tokens, sequences = arg_utils.EngineArgs.get_batch_defaults(1)
-    ours = fill({}, load_model("llama-3.1-8b"), Pool(chip=found, count=1, per_node=8))
+    ours = fill({}, load_model("llama-3.1-8b"), Pool(chip=found, count=1, per_node=8), RELEASE)
     assert ours["max_num_batched_tokens"] == tokens[UsageContext.OPENAI_API_SERVER]
     assert ours["max_num_seqs"] == sequences[UsageContext.OPENAI_API_SERVER]
 

@@ -16,14 +16,9 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-import vllm.platforms
-from vllm.platforms.cpu import CpuPlatform
-
-# Without this vLLM looks for a device, finds none, and refuses to make a configuration.
-vllm.platforms._current_platform = CpuPlatform()
-
-from tests.sim.plain import interpolate  # noqa: E402
-from vllm.config import (  # noqa: E402
+from tests.oracles import vllm_release  # noqa: F401  which vLLM
+from tests.sim.plain import interpolate
+from vllm.config import (
     CacheConfig,
     DeviceConfig,
     KVTransferConfig,
@@ -34,32 +29,34 @@ from vllm.config import (  # noqa: E402
     SpeculativeConfig,
     VllmConfig,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading import scheduler as offloading  # noqa: E402
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata  # noqa: E402
-from vllm.lora.request import LoRARequest  # noqa: E402
-from vllm.sampling_params import SamplingParams  # noqa: E402
-from vllm.utils.hashing import sha256  # noqa: E402
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
-from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
-from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType  # noqa: E402
-from vllm.v1.engine import core as engine_core  # noqa: E402
-from vllm.v1.kv_cache_interface import (  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading import scheduler as offloading
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType
+from vllm.v1.engine import core as engine_core
+from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheTensor,
 )
-from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput  # noqa: E402
-from vllm.v1.request import Request  # noqa: E402
-from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
 
-from gnomon.cost.step import StepCost  # noqa: E402
-from gnomon.sim.serving import StepRecord  # noqa: E402
-from gnomon.sim.serving.caches.counted import CountedBlocks  # noqa: E402
-from gnomon.sim.serving.policies.drafts import accepted  # noqa: E402
-from gnomon.spec.serving import ServingLimits  # noqa: E402
-from gnomon.spec.workload import Requests  # noqa: E402
+from gnomon.cost.step import StepCost, variant_of
+from gnomon.sim.serving import StepRecord
+from gnomon.sim.serving.caches.counted import CountedBlocks
+from gnomon.sim.serving.policies.drafts import accepted
+from gnomon.spec.serving import ImageLimits, ServingLimits
+from gnomon.spec.workload import Requests
 
 TINY_LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -95,7 +92,7 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
             max_model_len=limits.max_context,
         ),
         cache_config=CacheConfig(
-            block_size=limits.block_tokens, enable_prefix_caching=limits.cache is not CountedBlocks
+            block_size=limits.block_tokens, enable_prefix_caching=limits.cache not in (None, CountedBlocks)
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=limits.max_sequences,
@@ -118,17 +115,28 @@ def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
     assert config.scheduler_config.max_num_batched_tokens == limits.max_step_tokens
     assert config.scheduler_config.scheduler_reserve_full_isl
     spec = FullAttentionSpec(block_size=limits.block_tokens, num_kv_heads=2, head_size=16, dtype=torch.bfloat16)
-    return (AsyncScheduler if lookahead else Scheduler)(
+    scheduler = (AsyncScheduler if lookahead else Scheduler)(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=limits.kv_blocks + 1,
-            kv_cache_tensors=[KVCacheTensor(size=BLOCK_BYTES * (limits.kv_blocks + 1), shared_by=["layer"])],
+            kv_cache_tensors=_tensors(limits),
             kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
         ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=limits.block_tokens,
         log_stats=False,
     )
+    if limits.images is not None:  # the tiny model takes none: the rest is what a model that does has
+        scheduler.max_num_encoder_input_tokens = limits.images.budget
+        scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=limits.images.cache)
+        config.scheduler_config.disable_chunked_mm_input = limits.images.whole
+    return scheduler
+
+
+def _tensors(limits: ServingLimits) -> list[KVCacheTensor]:
+    """What the connector copies from."""
+    size = BLOCK_BYTES * (limits.kv_blocks + 1)
+    return [KVCacheTensor(size=size, shared_by=["layer"])] if limits.host_blocks else []
 
 
 def _offloading(limits: ServingLimits) -> KVTransferConfig | None:
@@ -147,7 +155,24 @@ def _drafts(limits: ServingLimits) -> SpeculativeConfig | None:
     return SpeculativeConfig(method=method, num_speculative_tokens=limits.drafts, **more)
 
 
-def make_request(index: int, prompt: list[int], output: int, block: int, adapter: int, priority: int) -> Request:
+def images_of(index: int, images: ImageLimits | None) -> list[MultiModalFeatureSpec] | None:
+    """Images of a request, one after the other at the beginning of its prompt, no two alike."""
+    if images is None:
+        return None
+    return [
+        MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=f"{index}-{which}",
+            mm_position=PlaceholderRange(offset=which * images.tokens, length=images.tokens),
+        )
+        for which in range(images.count)
+    ]
+
+
+def make_request(
+    index: int, prompt: list[int], output: int, limits: ServingLimits, adapter: int, priority: int
+) -> Request:
     sampling = SamplingParams(max_tokens=output, min_tokens=output, ignore_eos=True, temperature=0.0)
     return Request(
         request_id=str(index),
@@ -157,7 +182,8 @@ def make_request(index: int, prompt: list[int], output: int, block: int, adapter
         arrival_time=float(index),
         lora_request=LoRARequest(f"a{adapter}", adapter + 1, "nowhere") if adapter >= 0 else None,
         priority=priority,
-        block_hasher=get_request_block_hasher(block, sha256),
+        block_hasher=get_request_block_hasher(limits.block_tokens, sha256),
+        mm_features=images_of(index, limits.images),
     )
 
 
@@ -240,6 +266,7 @@ class Batch:
         self.chunks: list[tuple[int, int]] = []
         self.contexts: list[int] = []
         self.scheduled_s = self.start_s = self.end_s = clock.now
+        self.images = sum(map(len, output.scheduled_encoder_inputs.values()))
         self.drafts = {name: len(ids) for name, ids in output.scheduled_spec_decode_tokens.items()}
         self.kept: dict[str, int] = {}
         self.copies: KVConnectorOutput | None = None
@@ -256,6 +283,9 @@ class Batch:
                 self.contexts.append(cached)
 
     def seconds(self, cost: StepCost) -> float:
+        if self.images:
+            variant = variant_of(0, 0, self.images)
+            return cost.varied_work(len(self.contexts), sum(self.contexts), self.chunks, variant)[0]
         if self.chunks:
             return cost.mixed(len(self.contexts), sum(self.contexts), self.chunks)
         curve = cost.decode_curve(len(self.contexts))
@@ -338,13 +368,13 @@ class Arrivals:
     def __init__(self, requests: Requests, limits: ServingLimits, clock: Clock) -> None:
         self.clock = clock
         visible = (requests.arrival_s + limits.ingress_s).tolist()
-        none, block = [-1] * len(requests), limits.block_tokens
+        none = [-1] * len(requests)
         adapters = none if requests.adapter is None or not limits.adapter_slots else requests.adapter.tolist()
         priorities = none if requests.priority is None else requests.priority.tolist()
         self.tokens = [tokens_of(requests, index) for index in range(len(requests))]
         lengths = zip(self.tokens, requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
         made = (
-            make_request(i, all_[:inputs], outputs, block, adapters[i], priorities[i])
+            make_request(i, all_[:inputs], outputs, limits, adapters[i], priorities[i])
             for i, (all_, inputs, outputs) in enumerate(lengths)
         )
         self.coming = deque(zip(visible, made, strict=True))
@@ -400,6 +430,9 @@ class Engine(engine_core.EngineCoreProc):
         self.async_scheduling = bool(limits.lookahead)
         self.is_ec_consumer, self.is_pooling_model, self.check_for_draft_tokens = True, False, limits.drafts > 0
         self.engines_running, self.process_input_queue_block = False, True
+        # Of releases after 0.24.
+        self.publish_dp_lb_stats = self.enable_fault_tolerance = self.is_mm_encoder_only = self.log_stats = False
+        self._weight_version = None
         self._idle_state_callbacks: list[Any] = []
 
     def _handle_shutdown(self) -> bool:
@@ -422,5 +455,4 @@ def run(
     in_order = patch.object(offloading, "set", Reversed, create=True)
     with patch.object(engine_core, "time", engine.clock), in_order, suppress(SystemExit):
         engine.run_busy_loop()
-    assert (engine.client.tokens == requests.output_tokens).all()
     return engine.device.steps, engine.client

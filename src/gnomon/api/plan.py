@@ -30,6 +30,7 @@ def plan_serving(
     think: float | str | None = None,
     adapters: int | str | None = None,
     priorities: str | None = None,
+    images: int | str | None = None,
     slo: str | Sequence[Goal] | Mapping[str, str] | None = "",
     objective: str | None = None,
     router: str = "random",
@@ -55,8 +56,7 @@ def plan_serving(
     meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every limit, then
     the earlier of `dtypes`, then the most headroom, then the faster. `throughput` is the highest rate held within the
     goals on a whole pool (`rate` is then the least it has to be), `latency` the least mean time of a request (to a
-    percent, and cheapest), `energy` the fewest watt-hours per token. A load without a rate of its own (no `rate`, and
-    no `trace` with times) is always planned for throughput.
+    percent, and cheapest), `energy` the fewest watt-hours per token. A load without a rate is planned for throughput.
 
     The winner is judged on at least `requests` requests of a replica (5,000, or a whole trace up to 20,000), the
     search on 2,000, or 4,000 of a trace from its calm and its busy stretches; a run goes on until it has settled, a
@@ -68,10 +68,10 @@ def plan_serving(
     """
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
-        arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities, slo=slo,
-        objective=objective, router=router, pools=pools, kv_transfer=kv_transfer, engine=engine, dtypes=dtypes,
-        kv_dtype=kv_dtype, settings=settings, techniques=techniques, power_limit_w=power_limit_w, by_rate=by_rate,
-        sensitivity=sensitivity,
+        arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
+        images=images, slo=slo, objective=objective, router=router, pools=pools, kv_transfer=kv_transfer,
+        engine=engine, dtypes=dtypes, kv_dtype=kv_dtype, settings=settings, techniques=techniques,
+        power_limit_w=power_limit_w, by_rate=by_rate, sensitivity=sensitivity,
     )  # fmt: skip
     return answer(question, progress=progress)
 

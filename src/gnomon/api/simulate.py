@@ -44,6 +44,7 @@ def simulate_serving(
     think: float | str | None = None,
     adapters: int | str | None = None,
     priorities: str | None = None,
+    images: int | str | None = None,
     settings: Mapping[str, Any] | None = None,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
@@ -55,8 +56,8 @@ def simulate_serving(
     """Serve a trace, or requests drawn at a rate, and report the latencies that clients see.
 
     Lengths are numbers of tokens or distributions (`lognormal:mean=1024,cv=1`); `arrivals`, `prefix`, `turns`, `think`,
-    `adapters` and `priorities` describe the rest of a drawn load as the flags do. With `concurrency` instead of `rate`,
-    so many clients each send their next request when they have the last answer.
+    `adapters`, `priorities` and `images` describe the rest of a drawn load as the flags do. With `concurrency` instead
+    of `rate`, so many clients each send their next request when they have the last answer.
     In place of `on`, `pools` are replicas of several kinds, each written as `prefill=H100:4,tp=2`: prefill and decode
     pools, between which the KV cache is sent `whole` after a prompt or `layerwise`, or pools that do both behind one
     `router`.
@@ -69,8 +70,8 @@ def simulate_serving(
         model=model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         trace=trace, rate=rate, concurrency=concurrency, input=input, output=output, requests=requests, seed=seed,
         arrivals=arrivals, prefix=prefix, turns=turns, think=think, adapters=adapters, priorities=priorities,
-        settings=settings, techniques=techniques, power_limit_w=power_limit_w, pools=pools, router=router,
-        kv_transfer=kv_transfer, slo=slo, series=series,
+        images=images, settings=settings, techniques=techniques, power_limit_w=power_limit_w, pools=pools,
+        router=router, kv_transfer=kv_transfer, slo=slo, series=series,
     )  # fmt: skip
     return answer(question, record=record, progress=progress)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a prediction compiles no table
     from gnomon.cost.drafting import DraftCost
     from gnomon.cost.prompts import Work
     from gnomon.cost.table import TableStepCost
+    from gnomon.cost.tower import TowerCost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,20 +49,21 @@ class Curve:
     """At full clock, beyond the chip's constant draw."""
 
 
-ADAPTERS = 1 << 10
+ADAPTERS, SEQUENCES = 1 << 10, 1 << 20
 """More than one step has."""
 
 
-def variant_of(adapters: int, undrafted: int = 0) -> int:
-    """What the cost of a step depends on beside its tokens, as one number: its LoRA adapters, and the sequences in it
-    that have no drafts where others do."""
-    return adapters + undrafted * ADAPTERS
+def variant_of(adapters: int, undrafted: int = 0, images: int = 0) -> int:
+    """What the cost of a step depends on beside its tokens, as one number: its LoRA adapters, the sequences in it that
+    have no drafts where others do, and the images that it encodes."""
+    return adapters + (undrafted + images * SEQUENCES) * ADAPTERS
 
 
-def parts_of(variant: int) -> tuple[int, int]:
-    """Adapters, and sequences without drafts."""
-    undrafted, adapters = divmod(variant, ADAPTERS)
-    return adapters, undrafted
+def parts_of(variant: int) -> tuple[int, int, int]:
+    """Adapters, sequences without drafts, and images."""
+    rest, adapters = divmod(variant, ADAPTERS)
+    images, undrafted = divmod(rest, SEQUENCES)
+    return adapters, undrafted, images
 
 
 class StepCost(Protocol):
@@ -208,6 +210,8 @@ class StepModel:
     """What LoRA adapters add to a step of the simulator, where there are some."""
     drafting: DraftCost | None = None
     """What writes drafts that decodes verify, where there are some."""
+    tower: TowerCost | None = None
+    """What encodes images of prompts, where there are some."""
     spread: float = 0.0
     """What all operators may be off by together, beyond their families' own errors (log)."""
 

@@ -70,6 +70,8 @@ class TableStepCost:
     _clock_factor: float = field(init=False, default=1.0)
     _joule_factor: float = field(init=False, default=1.0)
     """What this draw multiplies by: the seconds that a lower clock adds, and joules."""
+    _drawn: int | None = field(init=False, default=None)
+    """Which draw this is, for what images add."""
     _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
@@ -130,6 +132,7 @@ class TableStepCost:
         )
         other.model = _drawn_options(self.model, draw)
         other._draw(self.host.drawn(draw), factors, of_prompts)
+        other._drawn = draw
         other._clock_factor, other._joule_factor = (
             float(drawn[draw]) for drawn in (machine.clock_factors, machine.joule_factors)
         )
@@ -185,17 +188,22 @@ class TableStepCost:
         return self._curve(sequences, slowdown, more, 0)
 
     def varied_curve(self, sequences: int, slowdown: float, variant: int) -> Curve:
-        _, missing = parts_of(variant)
+        _, missing, _ = parts_of(variant)
         run = sequences * self.each - missing * (self.each - 1)
         return self._curve(sequences, slowdown, self._varied(run, variant), missing)
 
     def _varied(self, tokens: int, variant: int) -> Work:
-        """What adapters add."""
-        adapters, _ = parts_of(variant)
-        if not adapters:
-            return NOTHING
-        assert self.model.adapters is not None
-        return self.model.adapters.work(int(self._padded[tokens]), adapters)
+        """What adapters and images add."""
+        adapters, _, images = parts_of(variant)
+        seconds, clocked, joules = NOTHING
+        if adapters:
+            assert self.model.adapters is not None
+            seconds, clocked, joules = self.model.adapters.work(int(self._padded[tokens]), adapters)
+        if images:
+            assert self.model.tower is not None
+            tower = self.model.tower.work(images, self._drawn)
+            seconds, clocked, joules = seconds + tower[0], clocked + tower[1], joules + tower[2]
+        return seconds, clocked, joules
 
     def _drafted(self, sequences: int) -> Work:
         """Until the next drafts of so many sequences are written; a model that writes them is a share of this one."""
@@ -286,14 +294,14 @@ class TableStepCost:
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
-        _, missing = parts_of(variant)
+        _, missing, _ = parts_of(variant)
         seconds, clocked, joules = self.mixed_work(decodes, decode_context, chunks, missing)
         run = decodes * self.each - missing * (self.each - 1)
         more = self._varied(run + sum(new for new, _ in chunks), variant)
         return seconds + more[0], clocked + more[1] * self._clock_factor, joules + more[2] * self._joule_factor
 
     def varied_launch(self, tokens: int, variant: int) -> float:
-        adapters, _ = parts_of(variant)
+        adapters, *_ = parts_of(variant)
         if not adapters or tokens <= self._largest:
             return 0.0
         assert self.model.adapters is not None

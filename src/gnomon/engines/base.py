@@ -15,7 +15,18 @@ from gnomon.cost.profile import Profile
 from gnomon.cost.step import Piece, StepCost, StepModel
 from gnomon.engines.own import MeasuredHosts
 from gnomon.graph import Graph
-from gnomon.spec import Batch, Chip, Model, NotModelled, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
+from gnomon.spec import (
+    Batch,
+    Chip,
+    ImageTokens,
+    Model,
+    NotModelled,
+    Pool,
+    Recipe,
+    ServingLimits,
+    Strategy,
+    TrainingLoad,
+)
 
 if TYPE_CHECKING:  # serving imports nothing of training, and no prediction what starts an engine
     from gnomon.engines.operations import Operations
@@ -47,6 +58,14 @@ class AppliedTechniques(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImagesTaken:
+    """Images of a request, as its model's tower takes them: so many, all alike."""
+
+    count: int
+    taken: ImageTokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One replica: a model on chips under an engine. Settings hold every option, defaults filled in."""
 
@@ -62,6 +81,8 @@ class Deployment:
     """Host overheads that the user measured; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
+    images: ImagesTaken | None = None
+    """Images of every request, where a load has some."""
     techniques: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
@@ -205,6 +226,9 @@ class Networks(Protocol):
 
     def pieces(self, engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:
         """The tower, where something goes through it, and the decoder or encoder over its own steps."""
+
+    def check_images(self, deployment: Deployment) -> None:
+        """Raise for images of a load (`Deployment.images`) that are not simulated under the engine."""
 
     def memory(self, engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:
         """As of a decoder, whose weights and cache have the tower's among them; an encoder has no cache."""

@@ -69,6 +69,8 @@ class FlagTable:
     """Whether underscores stand for dashes."""
     abbreviated: bool = True
     """Whether the beginning of a name is enough where only one flag begins so."""
+    paired: bool = False
+    """Whether `--disable-` stands for `--no-enable-`, and `--enable-` for `--no-disable-`."""
     dotted: bool = False
     """Whether `--flag.key value` is a part of a JSON value."""
     place: bool = True
@@ -155,6 +157,8 @@ def _flag(found: ReadArguments, word: str, rest: Sequence[str]) -> int:
     name, keys, inline = _split(word, table)
     negated = name.startswith("no-") and name not in table.known
     name = _full_name(name.removeprefix("no-") if negated else name, word, table)
+    if (other := _opposite(name, table)) != name:
+        name, negated = other, not negated
     if name in table.switches:
         if inline is not None:
             raise InputError(f"takes no value, and '{inline}' is one", where=f"--{name}")
@@ -185,9 +189,19 @@ def _split(word: str, table: FlagTable) -> tuple[str, tuple[str, ...], str | Non
     return named, tuple(key.removesuffix("+") for key in keys), inline
 
 
+def _opposite(name: str, table: FlagTable) -> str:
+    """The switch that a flag of a pair turns off: `--disable-lora` is `--no-enable-lora`; else the flag itself."""
+    if name in table.known or not table.paired:
+        return name
+    for one, other in (("disable-", "enable-"), ("enable-", "disable-")):
+        if name.startswith(one) and other + name.removeprefix(one) in table.switches:
+            return other + name.removeprefix(one)
+    return name
+
+
 def _full_name(name: str, word: str, table: FlagTable) -> str:
     """The flag, by its own or another name, or the only one that begins so where that is enough."""
-    if name in table.known:
+    if name in table.known or _opposite(name, table) != name:
         return name
     if name in table.aliases:
         return table.aliases[name]

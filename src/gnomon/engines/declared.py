@@ -16,6 +16,8 @@ class EngineInfo:
     """As its users write it: vLLM, Megatron-LM."""
     versions: tuple[str, ...]
     """Those that are described, the newest last."""
+    default: str = ""
+    """The version that is meant where none is named; the newest where this is empty."""
     serves: str = ""
     """Its `engines.base.Engine`, made with a version; empty where it does not serve."""
     trains: str = ""

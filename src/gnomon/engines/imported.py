@@ -126,15 +126,12 @@ class CommandImport:
         value = self.read.values.get("port", str(default))
         return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,5}", value) else 0
 
-    def version(self, title: str, known: str) -> str:
+    def version(self, title: str, usual: str, *others: str) -> str:
         """The engine's version that an image names; nothing where it names none, or one without figures."""
-        found = _VERSION.search(self.command.image)
-        if not found:
-            return ""
-        if known.startswith(found[1]):
-            return known
-        self.ignore(f"image {self.command.image}", f"the figures are those of {title} {known}", affects=True)
-        return ""
+        named = named_version(self.command.image, (usual, *others))
+        if named is None:
+            self.ignore(f"image {self.command.image}", f"the figures are those of {title} {usual}", affects=True)
+        return named or ""
 
     def devices(self, variables: Sequence[str]) -> int:
         """Chips that the process may see by the first of these variables that is set."""
@@ -156,6 +153,15 @@ class CommandImport:
             if name.startswith(tuple(prefixes)) and not name.startswith(tuple(taken)):
                 why = f"not modelled: what environment variables of {title} change"
                 yield IgnoredOption(option=f"{name}={value}", why=why, affects=True)
+
+
+def named_version(image: str, known: Sequence[str]) -> str | None:
+    """The version that an image's tag names, of those that are known: empty where it names none, nothing where it is
+    another."""
+    found = _VERSION.search(image)
+    if not found:
+        return ""
+    return next((one for one in known if f"{one}.".startswith(f"{found[1]}.")), None)
 
 
 def single(where: str, value: Value) -> str:

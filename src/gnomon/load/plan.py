@@ -18,6 +18,7 @@ from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strat
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.loads.arrivals import arrivals_of
 from gnomon.spec.loads.check import MAX_REQUESTS
+from gnomon.spec.loads.images import RequestImages
 from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.lengths.base import Lengths
 from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
@@ -276,6 +277,7 @@ def _serving_load(fields: Fields) -> ServingLoad:
         think_s=fields.number("think_s", 0.0, most=MOST_THINK_S),
         adapters=_described(fields, "adapters", Adapters.read),
         priorities=_described(fields, "priorities", priorities_of) or (),
+        images=_described(fields, "images", RequestImages.read),
     )
 
 

@@ -16,6 +16,7 @@ from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
 from gnomon.load.pools import planned_pools, pools_of, refuse_pool_flags
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
+from gnomon.planning.serving.images import with_image_tokens
 from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.results import ResultOptions
 from gnomon.planning.serving.searched import FULL_REQUESTS
@@ -27,6 +28,7 @@ from gnomon.search.arrivals import Arrivals
 from gnomon.spec import Cluster, EngineChoice, Model, Plan, ServingLoad
 from gnomon.spec.loads.arrivals import arrivals_of
 from gnomon.spec.loads.check import check_load
+from gnomon.spec.loads.images import RequestImages
 from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.popularity import Adapters, SharedPrefix, priorities_of
 from gnomon.spec.plan import KV_TRANSFERS, POOL_KINDS, ROUTERS
@@ -37,7 +39,7 @@ AUTO_TECHNIQUES = "auto"
 """In the place of a technique: those that help."""
 SIMULATED = 1000
 """Requests of a load that does not say how many."""
-DESCRIBED = ("arrivals", "prefix", "turns", "adapters", "priorities", "concurrency")
+DESCRIBED = ("arrivals", "prefix", "turns", "adapters", "priorities", "images", "concurrency")
 """Fields of a question that an answer repeats where they are given."""
 
 
@@ -45,6 +47,8 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
     """The replica or the pools, and the load, of `simulate serve`."""
     if question.pools:
         pools = pools_of(question)
+        if question.images:
+            raise InputError("is for one replica, not for pools", where="--images", hint="Leave it out.")
         load, asked = _simulated_load(question)
         return PoolsInput(
             pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
@@ -53,6 +57,7 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
     refuse_pool_flags(question)
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
     load, asked = _simulated_load(question)
+    load = with_image_tokens(load, replica.model)
     return SimulationInput(
         replica=replica,
         load=load,
@@ -99,6 +104,7 @@ def load_of(question: DrawnLoadQuestion, trace: str, requests: int) -> ServingLo
         think_s=question.think or 0.0,
         adapters=None if question.adapters is None else Adapters.read(str(question.adapters), "--adapters"),
         priorities=() if question.priorities is None else priorities_of(question.priorities),
+        images=None if question.images is None else RequestImages.read(str(question.images)),
     )
     check_load(load)
     return with_lengths(load)
@@ -128,11 +134,14 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     fleet = replace(fleet, pools=tuple(limited(pool, question.power_limit_w) for pool in fleet.pools))
     model = found_model(question.model)
     refuse_beside(model, techniques)
+    if question.images is not None and question.pools != "aggregated":
+        raise InputError("images are simulated on equal replicas alone", where="--images", hint="Leave --pools out.")
     dtypes = None if question.dtypes is None else _checked(question.dtypes)
     if not question.trace and (question.input is None or question.output is None):
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
     load = located_lengths(load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS))
+    load = with_image_tokens(load, model)
     return PlanTask(
         model=model,
         reference=_reference(question.model, model),

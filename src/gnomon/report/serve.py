@@ -31,7 +31,7 @@ HEADROOM = 0.7
 """Share of its saturation that a replica of a proposed fleet is loaded to."""
 MOST_CHIPS = 4096
 """A fleet of more is not proposed."""
-DESCRIBED = ("input", "output", "arrivals", "prefix", "turns", "adapters", "priorities")
+DESCRIBED = ("input", "output", "arrivals", "prefix", "turns", "adapters", "priorities", "images")
 """Flags of a load beside its trace and its rate, which `plan serve` has too."""
 SHOWN_SLOWDOWN = 1.01
 """From here on a report says that the power limit lowers the clock."""

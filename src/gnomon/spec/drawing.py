@@ -35,6 +35,8 @@ def draw(
     else:
         drawn = _equal(load) if load.alike else generated(load)
     _check_end(drawn, load)
+    if load.images is not None:
+        drawn = replace(drawn, input_tokens=drawn.input_tokens + load.images.prompt_tokens)
     return drawn
 
 

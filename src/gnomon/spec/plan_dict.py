@@ -84,6 +84,7 @@ def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
             "think_s": load.think_s or None,
             "adapters": _described(load.adapters),
             "priorities": priorities_text(load.priorities),
+            "images": _described(load.images),
         }
     ) | {"requests": load.requests, "seed": load.seed}
 

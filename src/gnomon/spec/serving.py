@@ -8,6 +8,26 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageLimits:
+    """Images at the beginning of every prompt, all alike, and what an engine's encoder has room for."""
+
+    count: int
+    """Of each request."""
+    tokens: int
+    """Of one image in the prompt."""
+    embeddings: int
+    """That the tower makes of one image: its tokens but for marks around them."""
+    budget: int
+    """Embeddings that one step may make."""
+    cache: int
+    """Embeddings that are kept at once."""
+    whole: bool = False
+    """Whether a chunk ends before an image that it does not hold all of, unless it begins with it."""
+    unsplit: bool = False
+    """And where it begins with it, too: all tokens of an image run in one step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingLimits:
     """Limits of one engine replica, in tokens, sequences, cache blocks and seconds."""
 
@@ -68,6 +88,7 @@ class ServingLimits:
     """Until one of them is copied back."""
     host_copy_s: float = 0.0
     """Of each copy of some of them, beside its blocks."""
+    images: ImageLimits | None = None
     ranks: int = 1
     """Data-parallel ranks that step together, each with a scheduler and a cache of its own within these limits."""
     stages: int = 1

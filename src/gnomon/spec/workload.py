@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from gnomon.spec.answers import NotModelled
     from gnomon.spec.loads.arrivals.base import ArrivalProcess
+    from gnomon.spec.loads.images import RequestImages
     from gnomon.spec.loads.lengths.base import Lengths
     from gnomon.spec.loads.popularity import Adapters, Priorities, SharedPrefix
 
@@ -287,6 +288,8 @@ class ServingLoad:
     """From an answer to the next turn."""
     adapters: Adapters | None = None
     priorities: Priorities = ()
+    images: RequestImages | None = None
+    """Of every request, before its `input_tokens` of text."""
 
     @property
     def alike(self) -> bool:

@@ -2,10 +2,13 @@
 
 from gnomon.engines.declared import EngineInfo
 
+MEASURED = "0.24.0"
+"""The version that host overheads, memory and options were measured on, and that is meant where none is named."""
 ENGINE = EngineInfo(
     name="vllm",
     title="vLLM",
-    versions=("0.24.0",),
+    versions=("0.24.0", "0.33.0"),
+    default=MEASURED,
     serves="gnomon.engines.vllm.engine:Vllm",
     operations="gnomon.engines.vllm.operations",
     commands="gnomon.engines.vllm.operations",

@@ -1,10 +1,14 @@
-"""Every flag of `vllm serve` 0.24: which act in a plan, which do not change its figures, and which do in ways that are
-not modelled. `tests/oracles/test_vllm_arguments.py` checks the lists against vLLM's own parser."""
+"""Every flag of `vllm serve`: which act in a plan, which do not change its figures, and which do in ways that are
+not modelled. The lists are those of 0.24; `later_arguments.py` has what later releases changed. `tests/oracles` checks
+them against vLLM's own parser."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gnomon.engines.command_line import FlagTable, Unused, names, unused_flags
 from gnomon.engines.vllm.options import OPTIONS
+from gnomon.engines.vllm.releases import FIRST
 
 DEGREES = {
     "tensor-parallel-size": "tp",
@@ -178,14 +182,20 @@ CHOICES = {
     flashinfer_cutlass flashinfer_trtllm flydsl humming marlin triton triton_unfused"""),
 }
 """Values that vLLM takes where Gnomon prices only some of them."""
-_OLD = Unused(why="a flag of earlier versions, which vLLM 0.24 does not have", affects=False)
-UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED) | dict.fromkeys(REMOVED, _OLD)
+
+
+def dropped(title: str, flags: Iterable[str]) -> dict[str, Unused]:
+    """Flags that a release no longer has."""
+    return dict.fromkeys(flags, Unused(why=f"a flag of earlier versions, which {title} does not have", affects=False))
+
+
+UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED) | dropped(FIRST.title, REMOVED)
 SETTINGS = {option.flag.lstrip("-"): option.name for option in OPTIONS if option.flagged and "." not in option.flag}
 """The setting behind a flag."""
 ACTING = frozenset((*DEGREES, *LAYOUT, *OWN, *SETTINGS)) - UNUSED.keys()
 KNOWN = ACTING | UNUSED.keys()
 TABLE = FlagTable(
-    title="vLLM 0.24",
+    title=FIRST.title,
     known=KNOWN,
     switches=SWITCHES,
     negatable=SWITCHES - set(ONE_WAY),

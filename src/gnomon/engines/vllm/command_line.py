@@ -11,9 +11,9 @@ from gnomon.engines.vllm.arguments import TABLE
 _LEVEL = re.compile(r"-O(?:=?(\w+))?")
 
 
-def read_arguments(words: Sequence[str]) -> command_line.ReadArguments:
-    """The words behind `vllm serve`. Raises InputError for flags that vLLM does not have."""
-    return command_line.read_arguments([_plain(word) for word in words], TABLE)
+def read_arguments(words: Sequence[str], table: command_line.FlagTable = TABLE) -> command_line.ReadArguments:
+    """The words behind `vllm serve`. Raises InputError for flags that a release of vLLM does not have."""
+    return command_line.read_arguments([_plain(word) for word in words], table)
 
 
 def _plain(word: str) -> str:

@@ -13,14 +13,16 @@ from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, Memory
 from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms, simulated
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
+from gnomon.engines.vllm.captures import captured_sizes
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
-from gnomon.engines.vllm.options import captured_sizes, fill, listed, not_modelled
-from gnomon.engines.vllm.overheads import overheads
+from gnomon.engines.vllm.options import fill, listed, not_modelled
+from gnomon.engines.vllm.overheads import Overheads, overheads
+from gnomon.engines.vllm.releases import Release, release
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.engines.vllm.weighed import options_to_weigh
 from gnomon.engines.vllm.weights import check_cuts
-from gnomon.errors import DoesNotFitError, unknown_name
+from gnomon.errors import DoesNotFitError
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
 from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
@@ -30,7 +32,6 @@ if TYPE_CHECKING:  # one step compiles no table, and starts no server
     from gnomon.cost.ranked import DrawnCost
     from gnomon.engines.operations import Operations
 
-VERSIONS = ENGINE.versions
 COSTED = (
     "max_num_batched_tokens",
     "max_num_seqs",
@@ -49,18 +50,19 @@ COSTED = (
 
 @dataclass(frozen=True)
 class Vllm:
-    """vLLM 0.24: asynchronous scheduling, chunked prompts, full graphs for decodes, piecewise ones for the rest."""
+    """vLLM: asynchronous scheduling, chunked prompts, full graphs for decodes, piecewise ones for the rest."""
 
     version: str = ""
     name: str = ENGINE.name
     title: str = ENGINE.title
 
     def __post_init__(self) -> None:
-        wanted = self.version or VERSIONS[-1]
-        full = next((known for known in VERSIONS if known == wanted or known.startswith(f"{wanted}.")), None)
-        if full is None:
-            raise unknown_name("version of vllm", wanted, VERSIONS)
-        object.__setattr__(self, "version", full)
+        object.__setattr__(self, "version", release(self.version).version)
+
+    @property
+    def release(self) -> Release:
+        """What its version differs from others in."""
+        return release(self.version)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -101,15 +103,22 @@ class Vllm:
         return operations
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
-        return fill(given, model, pool)
+        return fill(given, model, pool, self.release)
 
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given, idle))
+        return (*there, *not_modelled(given, idle), *self._otherwise(given, idle))
+
+    def _otherwise(self, given: Mapping[str, Any], idle: Sequence[str]) -> Iterator[NotModelled]:
+        """Settings that act as in the measured release, and not quite as in this one."""
+        filled = {name.replace("-", "_"): value for name, value in given.items()}
+        for name, what in self.release.otherwise:
+            if name not in idle and filled.get(name) not in (None, 0, drafts.NONE):
+                yield NotModelled(option=f"{name}={filled[name]}", why=f"{self.release.title} {what}: not simulated")
 
     def runs_not_on(self, chip: Chip) -> str:
-        return platforms.not_run(chip)
+        return platforms.not_run(chip, self.release.title)
 
     def graph(self, deployment: Deployment) -> Graph:
         return degrees.walk(self.stages(deployment))
@@ -140,14 +149,15 @@ class Vllm:
         offload.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
-        return memory(deployment)
+        use = memory(deployment, self.release)
+        return use if deployment.images is None else _images().beside(use, deployment)
 
     def limits(self, deployment: Deployment) -> ServingLimits:
         from gnomon.sim.serving.caches.counted import CountedBlocks  # one step simulates nothing
         from gnomon.sim.serving.caches.hashed import HashedBlocks
         from gnomon.sim.serving.caches.tiered import TieredBlocks
 
-        use, settings = memory(deployment), deployment.settings
+        use, settings = self.memory(deployment), deployment.settings
         longest = int(settings["max_model_len"])
         held = use.longest(longest)
         if held < longest:
@@ -163,7 +173,8 @@ class Vllm:
             cache = TieredBlocks
         return ServingLimits(
             by_priority=settings["scheduling_policy"] == "priority",
-            policy=self._policy(settings),
+            policy=self.policy(settings, images=deployment.images is not None),
+            **(_images().limits(deployment, self.release) if deployment.images else {}),
             **lora.limits(deployment),
             **drafts.limits(deployment),
             kv_blocks=use.tokens_held(longest) // use.block_tokens,
@@ -175,27 +186,39 @@ class Vllm:
             cache=cache,
             **simulated.limits(deployment.strategy),
             **offload.limits(deployment, use),
-            **overheads(deployment).latencies(front_end=settings["front_end"]),
+            **self._overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
-    def _policy(self, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+    def policy(self, settings: Mapping[str, Any], images: bool = False) -> Callable[..., Any] | None:
+        """The scheduler of these settings, and of requests with images; the simulator's default where it does."""
+        from gnomon.engines.vllm.policies import InPlacePolicy, InPlaceSteppedPolicy
         from gnomon.sim.serving.policies.ordered import OrderedPolicy
         from gnomon.sim.serving.policies.stepped import SteppedPolicy
 
-        if settings["speculative_method"] != drafts.NONE or settings["kv_offloading_size"]:
-            return SteppedPolicy
-        return OrderedPolicy if settings["scheduling_policy"] == "priority" or settings["enable_lora"] else None
+        stepped = images or settings["speculative_method"] != drafts.NONE or settings["kv_offloading_size"]
+        if settings["scheduling_policy"] != "priority" and not settings["enable_lora"]:
+            return SteppedPolicy if stepped else None
+        if self.release.keeps_order:
+            return InPlaceSteppedPolicy if stepped else InPlacePolicy
+        return SteppedPolicy if stepped else OrderedPolicy
+
+    def _captured(self, deployment: Deployment) -> list[int]:
+        return captured_sizes(deployment.settings, deployment.pool.chip, self.release)
+
+    def _overheads(self, deployment: Deployment) -> Overheads:
+        return overheads(deployment, self.release)
 
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:
-        captured = tuple(captured_sizes(deployment.settings))
-        return overheads(deployment).host(deployment.model.layers if layers is None else layers, captured)
+        captured = tuple(self._captured(deployment))
+        return self._overheads(deployment).host(deployment.model.layers if layers is None else layers, captured)
 
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
         machine = Machine(deployment.pool, deployment.profile)
         host = self.host(deployment, layers)
         adapters, drafting = lora.adapter_cost(deployment), drafts.draft_cost(deployment)
-        return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting)
+        tower = _images().tower_cost(deployment) if deployment.images else None
+        return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting, tower=tower)
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table
@@ -217,7 +240,7 @@ class Vllm:
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
     ) -> Iterator[tuple[DrawnCost, ServingLimits]]:
-        cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
+        cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), self._overheads(deployment)
         yield cost, limits
         for draw in range(draws):
             yield cost.drawn(draw), replace(limits, **extra.latencies(draw, deployment.settings["front_end"]))
@@ -227,9 +250,16 @@ class Vllm:
         return ("max_num_seqs", "max_num_batched_tokens")
 
     def cost_key(self, deployment: Deployment) -> Hashable:
-        return tuple(captured_sizes(deployment.settings)), tuple(
+        return tuple(self._captured(deployment)), tuple(
             deployment.settings[name] for name in (*COSTED, degrees.CONTEXT)
         )
+
+
+def _images() -> Any:
+    """Images of requests, which most loads do not have."""
+    from gnomon.engines.vllm import images
+
+    return images
 
 
 def _check_blocks(deployment: Deployment) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.engines.command_line import Value, config_words, known_fields, option_text
-from gnomon.engines.imported import CommandImport, Launchers, setting, single, sizes
+from gnomon.engines.command_line import Value, config_words, option_text
+from gnomon.engines.imported import CommandImport, Launchers, named_version, setting, single, sizes
 from gnomon.engines.operations import CommandNames, EngineCommand, ImportedCommand
-from gnomon.engines.vllm import ENGINE
-from gnomon.engines.vllm.arguments import ACTING, CHOICES, DEGREES, SETTINGS, TABLE, UNUSED
+from gnomon.engines.vllm import ENGINE, MEASURED
+from gnomon.engines.vllm.arguments import ACTING, DEGREES, SETTINGS, TABLE
 from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported_drafts import draft_settings
-from gnomon.engines.vllm.imported_weights import FORMATS
+from gnomon.engines.vllm.later_arguments import ReleaseFlags, most_known, release_flags
 from gnomon.engines.vllm.launch import FIRST_PORT
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
@@ -63,23 +63,27 @@ def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
 
 def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
     """A file for `vllm serve --config`: most of its fields are flags."""
-    known = known_fields(fields, TABLE)
+    known = most_known(map(str, fields))
     if not known or 2 * known < len(fields):
         return None
     return EngineCommand(arguments=tuple(config_words(fields, TABLE)), known=known)
 
 
 def import_command(command: EngineCommand, names: CommandNames) -> ImportedCommand:
-    read = read_arguments(command.arguments)
+    flags = release_flags(named_version(command.image, ENGINE.versions) or MEASURED)
+    table = flags.table
+    read = read_arguments(command.arguments, table)
     config = read.values.pop("config", None)
     if config is not None:
-        read = read_arguments(config_words(names.config(single("--config", config)), TABLE)).below(read)
-    return _Import(read, command, names, UNUSED).made()
+        read = read_arguments(config_words(names.config(single("--config", config)), table), table).below(read)
+    return _Import(read, command, names, flags.unused, flags=flags).made()
 
 
 @dataclass(slots=True)
 class _Import(CommandImport):
     """Flags that are taken one after another; what is left has no effect on a plan."""
+
+    flags: ReleaseFlags = field(kw_only=True)
 
     def made(self) -> ImportedCommand:
         name = self.model("model", "vllm serve MODEL …")
@@ -93,20 +97,20 @@ class _Import(CommandImport):
         strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=tp * dp if expert else 1)
         settings = self._settings()
         self._beside(settings)
-        settings |= draft_settings(self)
+        settings |= draft_settings(self, self.flags.drafts)
         role = self._role()
-        kv_dtype, note = FORMATS.cache(self.text("kv-cache-dtype"))
+        kv_dtype, note = self.flags.formats.cache(self.text("kv-cache-dtype"))
         if note:
             self.ignore(option_text("kv-cache-dtype", note), "priced as fp8", affects=True)
         return ImportedCommand(
             model=name,
             strategy=strategy,
-            dtype=FORMATS.weights(
+            dtype=self.flags.formats.weights(
                 _plain("dtype", dtype), _plain("quantization", quantization), model, self.names.dtype
             ),
             kv_dtype=kv_dtype,
             settings=settings,
-            version=self.version(ENGINE.title, ENGINE.versions[-1]),
+            version=self.version(ENGINE.title, MEASURED, *ENGINE.versions),
             nodes=nodes,
             worker=worker,
             devices=self.devices((CUDA.visible, ROCM.visible, XPU.visible)),
@@ -152,7 +156,7 @@ class _Import(CommandImport):
             value = self.take(flag) if flag in ACTING else None
             if value is None:
                 continue
-            if flag in CHOICES and not self._priced(flag, name, value):
+            if flag in self.flags.choices and not self._priced(flag, name, value):
                 continue
             if name == "max_model_len" and str(value).lower() in ("auto", "-1"):
                 why = "vLLM takes the longest that fits; the plan takes the model's own"
@@ -163,9 +167,9 @@ class _Import(CommandImport):
 
     def _priced(self, flag: str, name: str, value: Value) -> bool:
         """Whether a choice of vLLM's is one that Gnomon has figures for."""
-        text = single(f"--{flag}", value)
-        if text not in CHOICES[flag]:
-            raise unknown_name("value", text, CHOICES[flag], where=f"--{flag}")
+        text, choices = single(f"--{flag}", value), self.flags.choices[flag]
+        if text not in choices:
+            raise unknown_name("value", text, choices, where=f"--{flag}")
         if text in BY_NAME[name].choices:
             return True
         self.ignore(option_text(flag, value), f"not modelled: priced as {BY_NAME[name].default}", affects=True)

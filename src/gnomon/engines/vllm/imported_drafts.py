@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines.command_line import Value, names, option_text
@@ -19,7 +20,6 @@ OWN_HEADS = names("""
     step3p5_mtp hy_v3_mtp gemma4_mtp""")
 """All of them are `mtp` for vLLM (`MTPModelTypes`)."""
 NOT_PRICED = names("medusa mlp_speculator suffix custom_class extract_hidden_states dflash")
-KNOWN = (*METHODS[1:], *OWN_HEADS[1:], *NOT_PRICED)
 BESIDE = names("""
     enforce_eager draft_tensor_parallel_size tensor_parallel_size quantization moe_backend attention_backend
     max_model_len revision code_revision disable_padded_drafter_batch use_local_argmax_reduction prompt_lookup_max
@@ -28,24 +28,43 @@ BESIDE = names("""
     draft_load_config rejection_sample_method synthetic_acceptance_rates synthetic_acceptance_length
     draft_sample_method""")
 """Fields beside the method, the number of drafts and the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftFlags:
+    """What a release takes in `--speculative-config`."""
+
+    heads: tuple[str, ...] = OWN_HEADS
+    not_priced: tuple[str, ...] = NOT_PRICED
+    beside: tuple[str, ...] = BESIDE
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every method."""
+        return (*METHODS[1:], *self.heads[1:], *self.not_priced)
+
+
+DRAFTS = DraftFlags()
 LOADED = ("revision", "code_revision")
 BY_NAME_OF_MODEL = {"eagle-": "eagle", "eagle3": "eagle3", "dflash": "dflash"}
 """Methods that vLLM finds from the name of the weights."""
 
 
-def draft_settings(given: CommandImport) -> dict[str, Any]:
+def draft_settings(given: CommandImport, flags: DraftFlags = DRAFTS) -> dict[str, Any]:
     """The settings of `--speculative-config`, or of the flags that say its fields."""
     fields = _fields(given)
     if fields is None:
         return {}
     whole = dict(fields)
     model = _text(fields.pop("model", None), "model")
-    method = _method(given, _text(fields.pop("method", None), "method"), model)
+    method = _method(given, _text(fields.pop("method", None), "method"), model, flags)
     tokens = fields.pop("num_speculative_tokens", None)
     for name in fields:
-        if name not in BESIDE:
-            raise unknown_name("field", name, ("method", "model", "num_speculative_tokens", *BESIDE), where=f"--{FLAG}")
-    if method in NOT_PRICED:
+        if name not in flags.beside:
+            raise unknown_name(
+                "field", name, ("method", "model", "num_speculative_tokens", *flags.beside), where=f"--{FLAG}"
+            )
+    if method in flags.not_priced:
         given.ignore(option_text(FLAG, whole), f"not modelled: drafts by {method}", affects=True)
         return {}
     if tokens is None:
@@ -80,17 +99,17 @@ def _text(value: Any, name: str) -> str:
     return single(f"--{FLAG}.{name}", value) if value else ""
 
 
-def _method(given: CommandImport, said: str, model: str) -> str:
+def _method(given: CommandImport, said: str, model: str, flags: DraftFlags) -> str:
     """What vLLM takes: a class by its path, what is said, or what the name of the weights says."""
-    if said and said not in KNOWN:
-        raise unknown_name("method", said, KNOWN, where=f"--{FLAG}")
+    if said and said not in flags.known:
+        raise unknown_name("method", said, flags.known, where=f"--{FLAG}")
     if _is_class(given, model):
         return "custom_class"
     if not said and not model:
         hint = f"Give a method: {', '.join(METHODS[1:])}."
         raise InputError("names neither a method nor a draft model", where=f"--{FLAG}", hint=hint)
     method = said or ("ngram" if model in ("ngram", "[ngram]") else "draft_model")
-    method = "mtp" if method in OWN_HEADS else method
+    method = "mtp" if method in flags.heads else method
     if method not in ("draft_model", "mtp"):
         return method
     return next((found for part, found in BY_NAME_OF_MODEL.items() if part in model.lower()), method)

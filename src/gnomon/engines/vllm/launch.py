@@ -1,4 +1,4 @@
-"""A plan as vLLM 0.24 launch commands, one per replica and node, and what those commands cannot express."""
+"""A plan as vLLM launch commands, one per replica and node, and what those commands cannot express."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 from gnomon.engines.operations import NodeLayout, Server
 from gnomon.engines.shell import MASTER, comment
-from gnomon.engines.vllm import ENGINE, platforms
+from gnomon.engines.vllm import platforms
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.drafts import NEEDS_MODEL, NONE
 from gnomon.engines.vllm.options import fill, flags
+from gnomon.engines.vllm.releases import Release, release
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
@@ -21,7 +22,6 @@ from gnomon.load.plan import plan_pool
 from gnomon.spec import Model, Plan
 from gnomon.spec.plan import ROUTERS
 
-VERSION = ENGINE.versions[-1]
 FIRST_PORT = 8000
 CHECKPOINT = "CHECKPOINT"
 """Stands in a command for weights that are not there yet."""
@@ -63,9 +63,10 @@ def command(plan: Plan) -> list[str]:
     for flag, degree in (("--pipeline-parallel-size", strategy.pp), ("--data-parallel-size", strategy.dp)):
         words += [flag, str(degree)] if degree > 1 else []
     words += ["--enable-expert-parallel"] if strategy.ep > 1 else []
-    settings = fill(given, model, pool)
+    of = release_of(plan)
+    settings = fill(given, model, pool, of)
     settings["draft_model"] = _draft_weights(settings["draft_model"])
-    return words + _precision(plan, model) + flags(settings, model, pool)
+    return words + _precision(plan, model) + flags(settings, model, pool, of)
 
 
 def _draft_weights(name: str) -> str:
@@ -132,7 +133,8 @@ def not_expressed(plan: Plan) -> list[str]:
 
 
 def _drafts_not_expressed(plan: Plan) -> Iterator[str]:
-    settings = fill(arranged(plan.strategy, plan.engine.settings)[1], load_model(plan.model), plan_pool(plan))
+    given = arranged(plan.strategy, plan.engine.settings)[1]
+    settings = fill(given, load_model(plan.model), plan_pool(plan), release_of(plan))
     method, acceptance = settings["speculative_method"], settings["draft_acceptance"]
     if method == NONE:
         return
@@ -219,10 +221,11 @@ def _as_stored(model: Model) -> str:
 
 def version_of(plan: Plan) -> str:
     """The plan's vLLM version with all its three numbers; one whose options are not known is refused."""
-    version = plan.engine.version or VERSION
-    if not VERSION.startswith(version):
-        raise unknown_name("version of vllm", version, [VERSION], where="engine.version")
-    return VERSION
+    return release_of(plan).version
+
+
+def release_of(plan: Plan) -> Release:
+    return release(plan.engine.version, where="engine.version")
 
 
 def headline(plan: Plan) -> str:

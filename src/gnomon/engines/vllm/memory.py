@@ -9,6 +9,7 @@ from gnomon.engines.vllm import lora, reserve
 from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
 from gnomon.engines.vllm.redundant import redundant_bytes
+from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
 from gnomon.graph.dtypes import width
 
@@ -25,13 +26,13 @@ class _Rank:
     blocks: int
 
 
-def memory(deployment: Deployment) -> MemoryUse:
+def memory(deployment: Deployment, release: Release = FIRST) -> MemoryUse:
     """Parts of one rank of the fullest stage. The cache gets what the utilisation share leaves; below zero the model
     does not fit. All stages work with as many blocks as the fullest has."""
     model, strategy, shared = deployment.model, deployment.strategy, shared_cache(deployment)
     usable = reserve.visible_bytes(deployment.pool.chip) * deployment.settings["gpu_memory_utilization"]
     plan = layout(model, deployment.kv_dtype, strategy.tp, deployment.settings["block_size"])
-    ranks = [_rank(deployment, usable, plan, stage) for stage in stages(model, strategy.pp)]
+    ranks = [_rank(deployment, usable, plan, stage, release) for stage in stages(model, strategy.pp)]
     fullest = min(ranks, key=lambda rank: (rank.blocks, rank.parts["kv"]))
 
     def sequence_blocks(tokens: int, new: int) -> int:
@@ -46,7 +47,7 @@ def memory(deployment: Deployment) -> MemoryUse:
         kv_bytes_per_token=_per_token(deployment),
         block_tokens=plan.block_tokens,
         block_bytes=float(plan.block_bytes()),
-        slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy),
+        slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy, release),
         context=int(deployment.settings["max_model_len"]),
         step_tokens=int(deployment.settings["max_num_batched_tokens"]),
         sequence_blocks=None if plain else sequence_blocks,
@@ -59,14 +60,14 @@ def _per_token(deployment: Deployment) -> float:
     return whole / shared_cache(deployment)
 
 
-def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: StageWeights) -> _Rank:
+def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: StageWeights, release: Release) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
     weights += redundant_bytes(deployment, stage)
     weights += lora.slot_bytes(deployment, stage)
     extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
-    activations = reserve.activation_bytes(model, settings, strategy, stage) + extra
-    runtime = reserve.runtime_bytes(model, settings, strategy)
+    activations = reserve.activation_bytes(model, settings, strategy, stage, release) + extra
+    runtime = reserve.runtime_bytes(model, settings, strategy, deployment.pool.chip, release)
     kv = usable - weights - activations - runtime
     page = plan.block_bytes(stage.numbers)
     # Where nothing is kept, the rank limits nothing as long as its weights fit.

@@ -1,4 +1,4 @@
-"""Networks beside plain decoders under vLLM 0.24: which it runs, with which kernels, in which memory.
+"""Networks beside plain decoders under vLLM: which it runs, with which kernels, in which memory.
 
 Encoders run as embedders: whole sequences, compiled, and no head. Towers run before the decoder, kernel by kernel, on
 weights that are cut like the decoder's and stay in 16 bits; the decoder's steps are those of any decoder.
@@ -13,6 +13,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.step import Piece, StepModel
 from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.engines.vllm import reserve
+from gnomon.engines.vllm.releases import release
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
 from gnomon.graph import Graph
@@ -30,8 +31,8 @@ from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
 FORMATS = ("bf16", "fp16")
 NOT_SERVED = {
-    "t5": "vLLM 0.24 has no T5",
-    "bart": "vLLM 0.24 leaves BART to a plugin",
+    "t5": "vLLM has no T5",
+    "bart": "vLLM leaves BART to a plugin",
     "mllama": "vLLM dropped Llama 3.2 Vision in 0.11",
 }
 FUSED = Stream(2, 2, 0, 0)
@@ -75,18 +76,29 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
             model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
         )
         return ((StepModel(graph=graph, machine=machine, host=engine.host(deployment)), steps),)
-    found = []
-    if step.taken is not None and step.towered:
-        from gnomon.engines.torch.eager.lower import host
-        from gnomon.engines.torch.networks import tower_piece
-
-        tower, launches = model.towers[0], host(deployment.overheads)
-        dtype = tower_dtype(deployment)
-        graph = tower_graph(tower, step.taken, _kernels(tower, model), deployment.strategy, dtype)
-        found.append(tower_piece(graph, step, "eager", launches, replace(machine, framework="torch")))
+    found = [tower(deployment, step)] if step.taken is not None and step.towered else []
     own = engine.step_model(replace(deployment, model=model.alone))
     crossing = Graph((*own.graph.ops, *_crossing(deployment, step.source)))
     return (*found, (replace(own, graph=crossing), steps))
+
+
+def tower(deployment: Deployment, step: NetworkStep) -> Piece:
+    """All images of a step through the model's tower, kernel by kernel."""
+    from gnomon.engines.torch.eager.lower import host
+    from gnomon.engines.torch.networks import tower_piece
+
+    assert step.taken is not None
+    model, machine = deployment.model, Machine(deployment.pool, deployment.profile, "torch")
+    found, launches = model.towers[0], host(deployment.overheads)
+    graph = tower_graph(found, step.taken, _kernels(found, model), deployment.strategy, tower_dtype(deployment))
+    return tower_piece(graph, step, "eager", launches, machine)
+
+
+def check_images(deployment: Deployment) -> None:
+    """Raise for images of a load that are not simulated under vLLM."""
+    from gnomon.engines.vllm import images
+
+    images.check(deployment)
 
 
 def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:
@@ -99,7 +111,9 @@ def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryU
         parts = {
             "weights": model.parameters * width(deployment.dtype) / tp,
             "activations": working_bytes(model.blocks, model.hidden, tokens, deployment.dtype, tp),
-            "runtime": reserve.runtime_bytes(model, deployment.settings, deployment.strategy),
+            "runtime": reserve.runtime_bytes(
+                model, deployment.settings, deployment.strategy, deployment.pool.chip, release(engine.version)
+            ),
         }
         return MemoryUse(total_bytes=total, usable_bytes=usable, parts=parts, kv_blocks=0, kv_bytes_per_token=0.0)
     return _beside(engine.memory(deployment), deployment, step)
@@ -111,6 +125,11 @@ def _beside(use: MemoryUse, deployment: Deployment, step: NetworkStep) -> Memory
         return use
     tower, tp = deployment.model.towers[0], deployment.strategy.tp
     working = working_bytes(tower.blocks, tower.hidden, step.towered * step.taken.positions, STATE, tp)
+    return with_activations(use, working)
+
+
+def with_activations(use: MemoryUse, working: float) -> MemoryUse:
+    """Memory where activations need so much, if that is more than they have; the cache makes room."""
     more = max(working - use.parts["activations"], 0.0)
     if not more:
         return use

@@ -23,7 +23,7 @@ from gnomon.engines.vllm.launch import (
     version_of,
 )
 from gnomon.engines.vllm.options import fill
-from gnomon.engines.vllm.platforms import Platform, not_run, platform_of, refused_dtype
+from gnomon.engines.vllm.platforms import Platform, has_image, not_run, platform_of, refused_dtype
 from gnomon.engines.vllm.roles import (
     graph_worker,
     pool_server,
@@ -36,7 +36,7 @@ from gnomon.engines.vllm.script import script
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
-from gnomon.spec import Plan
+from gnomon.spec import Plan, ServingLoad
 
 if TYPE_CHECKING:
     from gnomon.engines.vllm.runner import VllmRunner
@@ -97,7 +97,8 @@ def check(plan: Plan) -> None:
     if why := refused_dtype(chip, plan.dtype):
         raise InputError(why, where="dtype", hint="Plan it in fp16.")
     model = load_model(plan.model)
-    settings = fill(arranged(plan.strategy, plan.engine.settings)[1], model, plan_pool(plan))
+    given = arranged(plan.strategy, plan.engine.settings)[1]
+    settings = fill(given, model, plan_pool(plan), launch.release_of(plan))
     if error := launch.no_weights(plan, model) or launch.no_draft_model(settings):
         raise error
 
@@ -124,7 +125,7 @@ def _platform(plan: Plan) -> Platform:
     if platform is None:
         hint = "Plan it for a chip that vLLM runs on: gnomon chips."
         raise InputError(f"there is no image for it: {not_run(chip)}", where="chip", hint=hint)
-    if not platform.image:
+    if not has_image(platform, version_of(plan)):
         raise InputError(
             f"no image of vLLM {version_of(plan)} is published for {chip.name} (the platform {platform.name})",
             where="chip",
@@ -141,6 +142,9 @@ def program() -> list[str]:
 
 
 def check_measured(plan: Plan) -> None:
+    if isinstance(plan.load, ServingLoad) and plan.load.images is not None:
+        hint = "Plan it without --images."
+        raise InputError("requests with images are not measured yet", where="load.images", hint=hint)
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)

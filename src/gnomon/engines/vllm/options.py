@@ -1,7 +1,8 @@
-"""The settings of vLLM 0.24 that Gnomon understands: their flags, ranges and defaults, and vLLM's own cross-checks.
+"""The settings of vLLM that Gnomon understands: their flags, ranges and defaults, and vLLM's own cross-checks.
 
 Parallel degrees are no settings: they come from the strategy. Defaults are those of the API server on a GPU
-(`EngineArgs.get_batch_defaults`, `CacheConfig`, `SchedulerConfig` and `VllmConfig._set_cudagraph_sizes`).
+(`EngineArgs.get_batch_defaults`, `CacheConfig`, `SchedulerConfig` and `VllmConfig._set_cudagraph_sizes`);
+`releases.py` has those that differ by version.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from typing import Any
 from gnomon.engines import option_values
 from gnomon.engines.option_values import bad_value, boolean
 from gnomon.engines.option_values import number as number_of
+from gnomon.engines.vllm.captures import fill_capture
 from gnomon.engines.vllm.drafts import METHODS
 from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.experts import popularity_of
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
+from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import AttentionMixer, Chip, LatentAttention, Model, NotModelled, Pool
 
-LARGE_MEMORY_BYTES = 70 * 1024**3
-"""From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
-LARGEST_DEFAULT_CAPTURE = 512
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
@@ -193,6 +193,7 @@ OPTIONS = (
     ),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
+_DRAFTED = ("speculative_method", "num_speculative_tokens", "draft_acceptance", "draft_parameters", "async_scheduling")
 _FROM_STRATEGY = {
     "tensor_parallel_size": "--tp",
     "pipeline_parallel_size": "--pp",
@@ -204,7 +205,7 @@ _FROM_STRATEGY = {
 }
 
 
-def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
+def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = FIRST) -> dict[str, Any]:
     """Every setting, with vLLM's defaults where none (or None) was given. Texts such as `true` are understood."""
     named = {_named(name): value for name, value in given.items() if value is not None}
     values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
@@ -225,9 +226,9 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         settings["max_cpu_loras"] = settings["max_loras"]
     fill_drafts(settings, named)
     popularity_of(settings)
-    _fill_batch(settings, pool.chip)
+    _fill_batch(settings, pool.chip, release)
     _check(settings, model)
-    _fill_capture(settings)
+    fill_capture(settings, pool.chip, release)
     return settings
 
 
@@ -259,21 +260,14 @@ def block_tokens(model: Model, chip: Chip) -> int:
     return 32 if latent and chip.architecture.startswith("Blackwell") and chip.memory.startswith("HBM") else 16
 
 
-def captured_sizes(settings: Mapping[str, Any]) -> list[int]:
-    """Step sizes, in tokens, that vLLM captures as CUDA graphs; a smaller step is padded to the next one."""
-    if settings["enforce_eager"]:
-        return []
-    tokens = int(settings["max_num_batched_tokens"])
-    top = min(int(settings["max_cudagraph_capture_size"]), tokens)
-    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, top + 1, 16)}
-    if tokens <= top:
-        sizes.add(tokens)
-    return sorted(size for size in sizes if size <= top)
-
-
-def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:
+def flags(settings: Mapping[str, Any], model: Model, pool: Pool, release: Release = FIRST) -> list[str]:
     """The flags of a launch command for these settings, without those that equal vLLM's defaults."""
-    defaults = fill({option.name: settings[option.name] for option in OPTIONS if option.always}, model, pool)
+    always = {option.name: settings[option.name] for option in OPTIONS if option.always}
+    defaults = fill(always, model, pool, release) | _not_taken(model, release)
+    if settings["num_speculative_tokens"]:  # captured sizes follow the drafts of decodes
+        drafted = always | {name: settings[name] for name in _DRAFTED}
+        largest = "max_cudagraph_capture_size"
+        defaults[largest] = fill(drafted, model, pool, release)[largest]
     words: list[str] = []
     for option in OPTIONS:
         value = settings[option.name]
@@ -286,23 +280,23 @@ def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:
     return words
 
 
-def _fill_batch(settings: dict[str, Any], chip: Chip) -> None:
-    large = chip.memory_bytes >= LARGE_MEMORY_BYTES and "a100" not in chip.name.lower()
+def _not_taken(model: Model, release: Release) -> dict[str, Any]:
+    """Defaults of vLLM's that plans do not take, and so have to say: prefixes of models with recurrent layers are
+    cached where chunks end at blocks of their states, which is not simulated."""
+    hybrid = any(isinstance(block.mixer, AttentionMixer | LatentAttention) for block in model.blocks)
+    return {"enable_prefix_caching": True} if release.caches_hybrids and hybrid else {}
+
+
+def _fill_batch(settings: dict[str, Any], chip: Chip, release: Release) -> None:
+    tier = release.tier(chip)
     tokens, sequences = settings["max_num_batched_tokens"], settings["max_num_seqs"]
     if sequences is None:
-        settings["max_num_seqs"] = 1024 if large else 256
+        settings["max_num_seqs"] = tier.sequences
     if tokens is None:
         most = settings["max_num_seqs"] * settings["max_model_len"]
-        settings["max_num_batched_tokens"] = min(8192 if large else 2048, most)
+        settings["max_num_batched_tokens"] = min(tier.tokens, most)
     if sequences is None:
         settings["max_num_seqs"] = min(settings["max_num_seqs"], settings["max_num_batched_tokens"])
-
-
-def _fill_capture(settings: dict[str, Any]) -> None:
-    """As vLLM does, the largest captured size is lowered to one that is really captured."""
-    if settings["max_cudagraph_capture_size"] is None:
-        settings["max_cudagraph_capture_size"] = min(2 * settings["max_num_seqs"], LARGEST_DEFAULT_CAPTURE)
-    settings["max_cudagraph_capture_size"] = max(captured_sizes(settings), default=0)
 
 
 def _check(settings: Mapping[str, Any], model: Model) -> None:

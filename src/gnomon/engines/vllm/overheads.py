@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,6 +13,7 @@ from gnomon.catalog.base import packaged
 from gnomon.cost.host import HostModel
 from gnomon.engines.base import Deployment
 from gnomon.engines.own import SPEED, figures_of
+from gnomon.engines.vllm.releases import FIRST, Release
 
 FILE = Path(__file__).parent / "overheads.yaml"
 DECODE = {
@@ -104,8 +106,9 @@ def _table() -> dict[str, Any]:
     return found
 
 
-def overheads(deployment: Deployment) -> Overheads:
-    """Figures for a model: mixtures of experts run on vLLM's first model runner, dense models on its second."""
+def overheads(deployment: Deployment, release: Release = FIRST) -> Overheads:
+    """Figures for a model: mixtures of experts run on the measured version's first model runner, dense models on its
+    second. Other releases have the same ones, as the source says, and an interval that has another kind's in it."""
     kind = "moe" if deployment.model.is_moe else "dense"
     own, table = figures_of(deployment.overheads, "vllm", kind, RANGES, LATER), _table()
     shipped, http = table["figures"][kind], table["front_ends"][HTTP]
@@ -115,11 +118,14 @@ def overheads(deployment: Deployment) -> Overheads:
         http = {name: value * slower for name, value in http.items()}
         return Overheads(figures=figures, http=http, source=f"vLLM {own.version}, {own.date}, on your own host")
     figures, source = shipped, f"vLLM {table['version']}, {table['date']}"
+    if not release.measured:
+        source = f"{source}; not measured on {release.version}"
+        figures = {**shipped, "spread": math.hypot(*(kind["spread"] for kind in table["figures"].values()))}
     host = deployment.overheads.get(SPEED)
     if host is not None:
         figures, http = (
             {name: value / host["speed"] if name.endswith("_us") else value for name, value in each.items()}
-            for each in (shipped, http)
+            for each in (figures, http)
         )
         source = f"{source}, {host['source']}"
     return Overheads(figures=figures, http=http, source=source)

@@ -26,8 +26,10 @@ class Platform:
     """The environment variable that lists the chips a process may use."""
     resource: str
     """What a pod asks Kubernetes for."""
-    image: str = ""
-    """Tagged with the version; empty where none of this version is published."""
+    image: str
+    """Tagged with the version."""
+    image_since: str = "0.1.0"
+    """The first version of which an image is published."""
 
 
 CUDA = Platform(
@@ -36,7 +38,13 @@ CUDA = Platform(
 ROCM = Platform(
     name="rocm", visible="HIP_VISIBLE_DEVICES", resource="amd.com/gpu", image="vllm/vllm-openai-rocm"
 )  # fmt: skip
-XPU = Platform(name="xpu", visible="ZE_AFFINITY_MASK", resource="gpu.intel.com/xe")
+XPU = Platform(
+    name="xpu",
+    visible="ZE_AFFINITY_MASK",
+    resource="gpu.intel.com/xe",
+    image="vllm/vllm-openai-xpu",
+    image_since="0.26.0",
+)
 
 CAPABILITY = {
     "Kepler": "3.7",
@@ -121,10 +129,10 @@ def obstacle(chip: Chip) -> str:
     return outside or f"it has no platform for chips of {chip.vendor or 'an unknown vendor'}"
 
 
-def not_run(chip: Chip) -> str:
+def not_run(chip: Chip, title: str = TITLE) -> str:
     """Why vLLM does not run on a chip, as a sentence; empty where it does."""
     why = obstacle(chip)
-    return f"{TITLE} does not run on {chip.name}: {why}" if why else ""
+    return f"{title} does not run on {chip.name}: {why}" if why else ""
 
 
 def refused_dtype(chip: Chip, dtype: str) -> str:
@@ -132,6 +140,11 @@ def refused_dtype(chip: Chip, dtype: str) -> str:
     if dtype == "bf16" and chip.name.startswith(NO_BF16):
         return f"vLLM refuses bfloat16 on {chip.name}"
     return ""
+
+
+def has_image(platform: Platform, version: str) -> bool:
+    """Whether there is an image of a version for a platform."""
+    return _number(version) >= _number(platform.image_since)
 
 
 def _number(version: str) -> tuple[int, ...]:

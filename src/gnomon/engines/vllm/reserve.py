@@ -1,4 +1,4 @@
-"""What vLLM 0.24 keeps free of the cache beside the weights, part by part, as its worker measures it at the start.
+"""What vLLM keeps free of the cache beside the weights, part by part, as its worker measures it at the start.
 
 The worker runs one step of `max_num_batched_tokens` tokens and draws a token for `max_num_seqs` sequences, and takes
 the most memory that PyTorch held meanwhile (`determine_available_memory`). Figures were chosen on five starts on an
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.engines.vllm.options import captured_sizes
+from gnomon.engines.vllm.captures import captured_sizes
+from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.engines.vllm.weights import BY_OUTPUT, StageWeights
 from gnomon.graph.dtypes import width
 from gnomon.spec import AttentionMixer, Block, Chip, DenseFfn, LatentAttention, Model, MoeFfn, Strategy
@@ -34,17 +35,16 @@ INNER_COPIES = 1.5
 """Of what a layer's widest projection makes, alive at once: gate and up side by side, and what becomes of them."""
 SAMPLER = {"v2": 4.0, "v1": 12.0}
 """Bytes per logit beside its 16 bits: an fp32 copy; the first runner also draws with probabilities and noise."""
-V2_FAMILIES = ("llama", "mistral", "qwen3", "deepseek_v2", "qwen2_moe", "granitemoe")
-"""Families that vLLM 0.24 runs on its second model runner (`DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES`). It reserves
-nothing for CUDA graphs; the first one does."""
 GRAPH_BYTES, GRAPH_LAYER_BYTES = 8.72e6, 90.4e3
 """Of one captured graph, and of one layer in it, in the first runner's own estimate: two mixtures of 12 and 48 layers
-with 51 sizes captured whole and in pieces."""
+with 51 sizes captured whole and in pieces. Releases whose second runner estimates them too (`releases.py`) are taken to
+find as much."""
 MEASURED_ON = ("Hopper", 143771 * MIB)
 SLACK = {"measured": 0.05e9, "kind": 0.35e9, "runner": 0.65e9, "chip": 0.15e9, "ranks": 0.6e9}
 """How far the reserve may be off, 90%: dense models of the second runner on an H200; what mixtures and latents add on
 that runner (DeepSeek-V2-Lite, measured afterwards, had 0.32 GB less room than predicted), the first runner
-(Qwen2.5-14B, measured afterwards, had 0.62 GB more), another chip and several ranks."""
+(Qwen2.5-14B, measured afterwards, had 0.62 GB more), another chip and several ranks. A release that was not measured
+has the first runner's: as much as another runner was off."""
 
 
 def visible_bytes(chip: Chip) -> float:
@@ -54,11 +54,16 @@ def visible_bytes(chip: Chip) -> float:
     return chip.memory_bytes * (1 - DRIVER_SHARE) - DRIVER_BYTES
 
 
-def runner(model: Model) -> str:
-    return "v2" if model.family in V2_FAMILIES and not _recurrent(model) else "v1"
+def runner(model: Model, release: Release = FIRST) -> str:
+    """The model runner that a release runs a model on."""
+    if release.second_runner is None:
+        return "v2"
+    return "v2" if model.family in release.second_runner and not _recurrent(model) else "v1"
 
 
-def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strategy, stage: StageWeights) -> float:
+def activation_bytes(
+    model: Model, settings: Mapping[str, Any], strategy: Strategy, stage: StageWeights, release: Release = FIRST
+) -> float:
     """The most that tensors of the profiled step take: inside a layer, or while tokens are drawn at the end."""
     tokens, rows = int(settings["max_num_batched_tokens"]), int(settings["max_num_seqs"])
     value = width("bf16")
@@ -69,7 +74,7 @@ def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strate
     if not stage.last:
         return inside
     states = (SAMPLED_COPIES * tokens + rows) * model.hidden * value
-    return max(inside, states + rows * model.vocab * (value + SAMPLER[runner(model)]))
+    return max(inside, states + rows * model.vocab * (value + SAMPLER[runner(model, release)]))
 
 
 def _widest(block: Block, model: Model, strategy: Strategy) -> float:
@@ -103,10 +108,12 @@ def _quantised(block: Block, model: Model) -> float:
     return model.hidden * max((width(name) for name in inputs), default=0.0)
 
 
-def runtime_bytes(model: Model, settings: Mapping[str, Any], strategy: Strategy) -> float:
+def runtime_bytes(
+    model: Model, settings: Mapping[str, Any], strategy: Strategy, chip: Chip | None = None, release: Release = FIRST
+) -> float:
     """Libraries, communicators, tables of positions, and what CUDA graphs are expected to take."""
     ranks = NCCL_BYTES if strategy.ranks > 1 else 0.0
-    return RUNTIME_BYTES + ranks + position_bytes(model) + graph_bytes(model, settings)
+    return RUNTIME_BYTES + ranks + position_bytes(model) + graph_bytes(model, settings, chip, release)
 
 
 def position_bytes(model: Model) -> float:
@@ -124,20 +131,21 @@ def _turning(block: Block) -> int:
     return 0
 
 
-def graph_bytes(model: Model, settings: Mapping[str, Any]) -> float:
+def graph_bytes(model: Model, settings: Mapping[str, Any], chip: Chip | None = None, release: Release = FIRST) -> float:
     """Each size is captured twice: whole for decodes, in pieces for the rest."""
-    if runner(model) == "v2":
+    if runner(model, release) == "v2" and not release.reserves_graphs:
         return 0.0
     # With adapters, graphs are captured with their kernels and without.
     times = 2 if settings["enable_lora"] else 1
-    return times * 2 * len(captured_sizes(settings)) * (GRAPH_BYTES + GRAPH_LAYER_BYTES * model.layers)
+    return times * 2 * len(captured_sizes(settings, chip, release)) * (GRAPH_BYTES + GRAPH_LAYER_BYTES * model.layers)
 
 
-def slack_bytes(model: Model, chip: Chip, strategy: Strategy) -> float:
+def slack_bytes(model: Model, chip: Chip, strategy: Strategy, release: Release = FIRST) -> float:
     """By how much the room for the cache may differ from the estimate, 90% of the time."""
     parts = ["measured"]
     plain = all(isinstance(b.mixer, AttentionMixer) and isinstance(b.ffn, DenseFfn) for b in model.blocks)
-    parts += ["runner"] if runner(model) == "v1" else [] if plain else ["kind"]
+    other = not release.measured or runner(model, release) == "v1"
+    parts += ["runner"] if other else [] if plain else ["kind"]
     parts += ["chip"] if (chip.architecture, chip.memory_bytes) != MEASURED_ON else []
     parts += ["ranks"] if strategy.ranks > 1 else []
     return float(sum(SLACK[name] ** 2 for name in parts) ** 0.5)

@@ -10,9 +10,11 @@ from gnomon.cost.step import StepCost
 from gnomon.engines.base import Deployment, Engine
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.deploy import Binding
+from gnomon.planning.serving.images import with_images
 from gnomon.search import PlanFamily
 from gnomon.sim.serving import Curves
 from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
+from gnomon.spec.loads.images import RequestImages
 from gnomon.techniques import DeploymentDraft
 
 CONTEXT_STEP = 1024
@@ -44,6 +46,7 @@ class Setup:
     engine: EngineChoice
     kv_dtype: str
     techniques: tuple[str, ...] = ()
+    images: RequestImages | None = None
     accepted: float = 1.0
     """Times the drafts that are accepted by the settings."""
 
@@ -75,7 +78,7 @@ class Setup:
             kv_dtype=self.kv_dtype or None,
             settings=settings,
         )
-        return binding.engine, binding.deploy(draft)
+        return binding.engine, with_images(binding.engine, binding.deploy(draft), self.images)
 
 
 class Replicas:

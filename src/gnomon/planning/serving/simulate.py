@@ -12,6 +12,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
+from gnomon.planning.serving.images import with_images
 from gnomon.planning.serving.results import ResultOptions, results
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
@@ -22,6 +23,7 @@ from gnomon.sim.serving.closed import simulate_closed
 from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.drawing import draw
+from gnomon.spec.loads.images import RequestImages
 from gnomon.spec.workload import Ints, RequestTrace
 
 
@@ -45,7 +47,7 @@ def simulate_replica(
 ) -> ServingReport:
     """Serve the load and report the latencies that clients see."""
     replica, load = given.replica, given.load
-    engine, deployment = replica.engine, replica.deploy()
+    engine, deployment = replica.engine, with_images(replica.engine, replica.deploy(), load.images)
     closed = given.concurrency is not None
     stream = draw(load, given.trace, closed=closed)
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
@@ -70,6 +72,8 @@ def simulate_replica(
         *unused_times(given.trace, given.concurrency),
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
+    if load.images is not None:
+        inputs |= {"images": load.images.text}
     sustained = saturation_rps(stream, cost, limits)
     found = results(run, log, deployment, given.options)
     answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, found=found)
@@ -102,7 +106,7 @@ def _report(
     clients = inputs.get("concurrency")
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
     return ServingReport(
-        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}",
+        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}{_image_words(inputs)}",
         saturation_rps=sustained,
         overloaded=clients is None
         and overloaded(
@@ -158,6 +162,11 @@ def check_lengths(stream: Requests, file: str, trace: RequestTrace | None, repli
         hint += f", or allow longer sequences: {set_flags(replica.engine.settings_for(context=tokens))}"
     message = f"prompt and output are {tokens:,} tokens, more than the context of {longest:,}"
     raise InputError(message, where=where, hint=f"{hint}.")
+
+
+def _image_words(inputs: Mapping[str, Any]) -> str:
+    images = inputs.get("images")
+    return f", {RequestImages.read(images).words}" if images else ""
 
 
 def stream_words(requests: Requests, inputs: Mapping[str, Any]) -> str:

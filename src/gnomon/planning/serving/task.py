@@ -68,7 +68,7 @@ class PlanTask:
         """What all plans share."""
         return Setup(
             model=self.model, bindings=self.bindings, engine=self.engine, kv_dtype=self.kv_dtype,
-            techniques=self.techniques, accepted=self.accepted,
+            techniques=self.techniques, accepted=self.accepted, images=self.arrivals.load.images,
         )  # fmt: skip
 
     @property
@@ -92,5 +92,6 @@ class PlanTask:
     def stream(self) -> str:
         load = self.arrivals.load
         what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
+        what += f" with {load.images.words}" if load.images else ""
         least = "at least " if self.objective.name == "throughput" else ""
         return f"{what} at {least}{format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what

@@ -214,30 +214,31 @@ def _translated(model: Model, question: PredictQuestion, phase: str) -> NetworkW
 
 
 def _pictured(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
-    intake, attends = intake_of(model), _crosses(model)
+    intake, attends = intake_of(model), attends_to_images(model)
     if phase == "decode" and not attends:
         _only(model, question)
         return _decoded(model, question, phase, None, 0, "", {})
     _only(model, question, "--images", "--image")
     count = 1 if question.images is None else _at_least(0, question.images, "--images")
     size = intake.usual if question.image is None else size_of(question.image)
-    taken = _taken(intake, *size)
+    taken = image_taken(intake, *size)
     over = _pictures(intake, taken, count, size)
     filled: dict[str, int | str | None] = {"images": count, "image": f"{size[1]}x{size[0]}"}
     return _decoded(model, question, phase, taken, count, over, filled, 0 if attends else count * taken.prompt)
 
 
-def _crosses(model: Model) -> bool:
+def attends_to_images(model: Model) -> bool:
     """Whether images are attended to by cross-attention, and not part of the prompt."""
     return any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
 
 
-def _taken(intake: VisionPreprocessor, height: int, width: int) -> ImageTokens:
+def image_taken(intake: VisionPreprocessor, height: int, width: int, where: str = "--image") -> ImageTokens:
+    """What a tower makes of an image; one that is larger than it takes is refused."""
     longest = max(height, width)
     if intake.any_size and intake.side and longest > intake.side:
         hint = "Give the size it is scaled down to."
         raise InputError(
-            f"{longest} pixels are more than the maximum of {intake.side} per side", where="--image", hint=hint
+            f"{longest} pixels are more than the maximum of {intake.side} per side", where=where, hint=hint
         )
     if not intake.any_size and not intake.always_tiles and intake.tiles > 1:
         covered = intake.covers(height, width)
@@ -246,7 +247,7 @@ def _taken(intake: VisionPreprocessor, height: int, width: int) -> ImageTokens:
             message = (
                 f"{width}x{height} takes {covered} tiles of {intake.side} pixels, and the maximum is {intake.tiles}"
             )
-            raise InputError(message, where="--image", hint=hint)
+            raise InputError(message, where=where, hint=hint)
     return intake.picture(height, width)
 
 

@@ -42,8 +42,20 @@ class FrontEnd:
     """When requests get through to the scheduler, and outputs to the client."""
 
     __slots__ = (
-        "_before_s", "_egress_s", "_ingress_s", "_most_s", "_output_egress_s", "_output_s", "_owed_s", "_request_s",
-        "_tokenize_s", "_tokenized_s", "_way_s", "door_s", "left_s",
+        "_before_s",
+        "_egress_s",
+        "_ingress_s",
+        "_most_s",
+        "_output_egress_s",
+        "_output_s",
+        "_owed_s",
+        "_pictured",
+        "_request_s",
+        "_tokenize_s",
+        "_tokenized_s",
+        "_way_s",
+        "door_s",
+        "left_s",
     )  # fmt: skip
 
     def __init__(self, limits: ServingLimits) -> None:
@@ -51,6 +63,8 @@ class FrontEnd:
         self._most_s = limits.request_s / (1 - MOST_OUTPUT_SHARE)
         self._ingress_s, self._egress_s = limits.ingress_s, limits.egress_s
         self._output_egress_s = limits.egress_sequence_s
+        self._pictured = limits.images.count * limits.images.tokens if limits.images else 0
+        """Tokens of every prompt that are images, which no tokenizer makes."""
         self._tokenize_s, self._tokenized_s = limits.tokenize_s, -inf
         """Of a token, and when the tokenizer is through with the last prompt."""
         self._owed_s: deque[float] = deque()
@@ -66,7 +80,7 @@ class FrontEnd:
         if self._tokenize_s:
             if self._tokenized_s > arrival_s:
                 arrival_s = self._tokenized_s
-            self._tokenized_s = arrival_s = arrival_s + self._tokenize_s * prompt
+            self._tokenized_s = arrival_s = arrival_s + self._tokenize_s * (prompt - self._pictured)
         owed, each, door = self._owed_s, self._request_s, self.door_s
         owed.append(self._output_s * outputs)
         if len(owed) > BURST:

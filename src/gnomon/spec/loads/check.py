@@ -26,6 +26,7 @@ def check_load(load: ServingLoad) -> None:
         hint = "Give --rate, the mean of it, or leave it out."
         raise InputError("arrivals are drawn at a rate, and there is none", where="--arrivals", hint=hint)
     _check_sessions(load)
+    _check_images(load)
     for name, flag in DRAWN_ONLY.items():
         if load.trace and getattr(load, name):
             hint = "Leave it out, or give the trace that column."
@@ -46,6 +47,16 @@ def _check_lengths(load: ServingLoad) -> None:
             raise InputError(f"'{value}' is not a positive whole number", where=flag)
         if value > MAX_TOKENS:
             raise InputError(f"'{value}' is more than {MAX_TOKENS:,} tokens", where=flag)
+
+
+def _check_images(load: ServingLoad) -> None:
+    """Images stand at the beginning of a prompt that nothing is shared of."""
+    if load.images is None:
+        return
+    for flag, given in {"--prefix": load.prefix, "--turns": load.turns > 1}.items():
+        if given:
+            hint = f"Leave --images or {flag} out."
+            raise InputError(f"images are not simulated with {flag}", where="--images", hint=hint)
 
 
 def _check_sessions(load: ServingLoad) -> None:

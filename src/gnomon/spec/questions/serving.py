@@ -47,6 +47,7 @@ TURNS_HELP = "Turns of a session, each with --input new tokens; prompts contain 
 THINK_HELP = "From an answer to the next turn of its session, such as 30s."
 ADAPTERS_HELP = "LoRA adapters that requests ask for, such as 32 or 32,zipf=1."
 PRIORITIES_HELP = "Shares of requests by priority, lower ones first: 0=0.9,1=0.1."
+IMAGES_HELP = "Images of every request, before its text, and their pixels: 2 or 2,1280x720. For vision-language models."
 GOODPUT_HELP = f"{SLO_HELP} Says whether they are met, and the goodput: requests within all limits."
 SERIES_HELP = "Also give series over time (batch, queue, KV cache, tokens, power) and distributions."
 BY_RATE_HELP = "Also give latency against rate of the best plan."
@@ -109,6 +110,7 @@ class DrawnLoadQuestion(LoadQuestion):
     think: float | str | None = flag("--think", "duration", "TIME", THINK_HELP, default=None)
     adapters: int | str | None = flag("--adapters", "text", "N", ADAPTERS_HELP, default=None)
     priorities: str | None = flag("--priorities", "text", "P=SHARE,…", PRIORITIES_HELP, default=None)
+    images: int | str | None = flag("--images", "text", "N[,WxH]", IMAGES_HELP, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

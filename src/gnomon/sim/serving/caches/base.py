@@ -24,6 +24,9 @@ class CacheModel(Protocol):
     def need(self, request: int, goal: int) -> int:
         """Blocks that must be free for a request to come in with so many tokens to compute."""
 
+    def peek(self, request: int, goal: int) -> int:
+        """Tokens that a request would find, of so many to compute."""
+
     def enter(self, request: int, goal: int, budget: int) -> int:
         """Let a request in: blocks for the first tokens of `goal`, as many as the budget has after those that are
         found in the cache. Returns how many are found, or NO_ROOM where `need` exceeds `free`."""

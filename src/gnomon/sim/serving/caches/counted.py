@@ -20,6 +20,9 @@ class CountedBlocks:
     def need(self, request: int, goal: int) -> int:
         return -(-goal // self.block)
 
+    def peek(self, request: int, goal: int) -> int:
+        return 0
+
     def enter(self, request: int, goal: int, budget: int) -> int:
         block = self.block
         if -(-goal // block) > self.free:

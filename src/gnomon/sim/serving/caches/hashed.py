@@ -86,6 +86,9 @@ class HashedBlocks:
         found, _, unheld = self._find(request, (goal - 1) // self.block)
         return -(-goal // self.block) - found + unheld
 
+    def peek(self, request: int, goal: int) -> int:
+        return self._find(request, (goal - 1) // self.block)[0] * self.block if self._tracks else 0
+
     def enter(self, request: int, goal: int, budget: int) -> int:
         block = self.block
         if not self._tracks:

@@ -73,7 +73,7 @@ class OrderedPolicy(ChunkedPolicy):
         self._line.see(queue, now)
         if self.count >= self._places:
             return UNTIL_END if not self.leaving else ONCE if self.resumed else UNTIL_ARRIVAL
-        request = self.resumed.next(self._line.open(self._scheduled(0)))
+        request = self.resumed.next(self._line.open(self._in_use(0)))
         if request == NO_REQUEST:
             return UNTIL_ARRIVAL
         if self.cache.need(request, self.goal(request)) <= room:
@@ -112,8 +112,12 @@ class OrderedPolicy(ChunkedPolicy):
         found.discard(NO_ADAPTER)
         return found
 
+    def _in_use(self, prompts: int) -> set[int]:
+        """Adapters that have a slot before requests come in."""
+        return self._scheduled(prompts)
+
     def _admit(self, queue: Queue, now: float, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
-        line, waiting, scheduled = self._line, self.resumed, self._scheduled(len(prompts))
+        line, waiting, scheduled = self._line, self.resumed, self._in_use(len(prompts))
         while budget > 0 and self.count < self._places:
             request = waiting.next(line.open(scheduled))
             if request == NO_REQUEST:

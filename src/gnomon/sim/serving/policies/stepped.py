@@ -29,6 +29,8 @@ class SteppedPolicy(SteppedBatch):
     def decide(self, queue: Queue, now: float) -> Decision:
         self._calls += 1
         self._hear()
+        if self._images is not None:
+            self._images.begin()
         self._line.see(queue, now)
         self._runs = {}
         preempted: list[int] = []
@@ -57,11 +59,19 @@ class SteppedPolicy(SteppedBatch):
         """Outputs that have come since the last call."""
         while len(self._reports) > int(self.in_flight):
             report = self._reports.popleft()
+            self._pass_images(report.ran)
             for outcome in report.outcomes:
                 self._learn(outcome)
             self._hear_of_copies(report.copies)
         while self._idle and self._idle[0][0] <= self._calls:
             self._hear_of_copies(self._idle.popleft()[1])
+
+    def _pass_images(self, ran: list[int]) -> None:
+        for request in ran:
+            one = self._of.get(request)
+            if one is not None and one.place >= 0:
+                assert self._images is not None
+                self._images.passed(request, one.computed - one.pending)
 
     def _hear_of_copies(self, report: CopyReport) -> None:
         if self._copies is not None:
@@ -70,7 +80,7 @@ class SteppedPolicy(SteppedBatch):
 
     def _admit(self, queue: Queue, now: float, budget: int) -> None:
         line, waiting, limits = self._line, self.resumed, self._limits
-        scheduled = self._adapters()
+        scheduled = self._in_use()
         waiting.begin()
         while budget > 0 and len(self._batch) < limits.max_sequences:
             request = waiting.next(line.open(scheduled))
@@ -135,12 +145,12 @@ class SteppedPolicy(SteppedBatch):
 
     def _come_back(self, request: int, one: Running, budget: int) -> int:
         """The same of one whose blocks were copied."""
-        if self._blocks(one.goal, one.held) > self.cache.free:
+        new = self._allowed(request, one.computed, min(one.goal - one.computed, budget))
+        if not new:
             return 0
-        new = min(one.goal - one.computed, budget)
         need = self._blocks(one.computed + new + self._limits.draft_slots, one.held)
-        if need > self.cache.free:
-            return 0
+        if max(need, self._blocks(one.goal, one.held)) > self.cache.free:
+            return self._no_blocks(request)
         self._placeless.discard(request)
         self._seat(request, one)
         self._grow(request, one, new, need)
@@ -150,9 +160,14 @@ class SteppedPolicy(SteppedBatch):
     def _enter(self, request: int, one: Running, budget: int) -> int:
         """Give a waiting request a place and blocks; its tokens of this step, none where there is no room."""
         goal, loaded = one.known, request in self.loaded
+        if self._images is not None:
+            found = self.cache.peek(request, goal)
+            budget = self._allowed(request, found, min(goal - found, budget))
+            if not budget:
+                return 0
         found = self.cache.enter(request, goal, goal if loaded else budget)
         if found == NO_ROOM:
-            return 0
+            return self._no_blocks(request)
         if loaded:
             self.loaded.discard(request)
             found = goal - 1
@@ -168,6 +183,12 @@ class SteppedPolicy(SteppedBatch):
             one.held += self._limits.draft_slots
         self._plan(request, one, new)
         return new
+
+    def _no_blocks(self, request: int) -> int:
+        """A waiting request's images need no room while it finds no blocks."""
+        if self._images is not None:
+            self._images.drop(request)
+        return 0
 
     def _report_copies(self, now: float) -> None:
         """What the step will say of copies; one that runs nothing says it, too."""

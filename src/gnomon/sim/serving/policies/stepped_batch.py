@@ -16,6 +16,7 @@ from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.caches.tiered import TieredBlocks
 from gnomon.sim.serving.policies.copies import BlockCopies, CopyReport
 from gnomon.sim.serving.policies.drafts import accepted
+from gnomon.sim.serving.policies.images import PromptImages
 from gnomon.sim.serving.policies.line import WaitingLine
 from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.serving import ServingLimits
@@ -65,10 +66,16 @@ class StepReport:
 
     outcomes: list[StepOutcome]
     copies: CopyReport
+    ran: list[int]
+    """Requests of the step, where prompts have images."""
 
 
 class SteppedBatch:
     """All of a `gnomon.sim.serving.base.Policy` but `decide`."""
+
+    leaves_step = False
+    """Whether a request that preempts itself leaves the step to those behind it, and whoever is preempted shifts nobody
+    out of it. Under vLLM 0.24 neither is so."""
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
         self._prompt, self._output = as_array(requests.input_tokens), as_array(requests.output_tokens)
@@ -83,6 +90,7 @@ class SteppedBatch:
         self._line = WaitingLine(requests, limits)
         self.resumed = self._line.waiting
         self._copies = BlockCopies(limits, cache) if isinstance(cache, TieredBlocks) else None
+        self._images = PromptImages(limits.images) if limits.images else None
         self._placeless: set[int] = set()
         """Requests that have blocks for copies from the host, and no place yet."""
         self.variant, self.held_s = 0, 0.0
@@ -143,6 +151,7 @@ class SteppedBatch:
         other._placeless = self._placeless.copy()
         other.cached, other.loaded = grown(self.cached, requests), self.loaded.copy()
         other.cache = self.cache.forked(requests)
+        other._images = self._images.forked() if self._images else None
         if self._copies is not None:
             assert isinstance(other.cache, TieredBlocks)
             other._copies = self._copies.forked(other.cache)
@@ -202,30 +211,38 @@ class SteppedBatch:
                 continue
             new = one.known + one.drafts + one.pending - one.computed
             new = min(new, budget, limits.max_context - one.computed - 1)
+            new = self._allowed(request, one.computed, new)
             if new <= 0:
                 continue
             while (need := self._blocks(one.computed + new + limits.draft_slots, one.held)) > self.cache.free:
-                victim = self._take_out()
-                if victim in self._runs:
-                    budget += self._runs.pop(victim)[0]
+                victim = self._victim()
+                if victim in self._runs or (self.leaves_step and self._batch.index(victim) < at):
                     at -= 1
+                self._batch.remove(victim)
+                budget += self._runs.pop(victim, (0, 0))[0]
                 self._preempt(victim)
                 preempted.append(victim)
                 if victim == request:
-                    return budget
+                    break
+            if request in preempted:
+                if self.leaves_step:
+                    continue
+                return budget
             self._grow(request, one, new, need)
             self._plan(request, one, new)
             budget -= new
         return budget
 
-    def _take_out(self) -> int:
+    def _allowed(self, request: int, computed: int, new: int) -> int:
+        """How many of the next tokens of a request may run, for the images in its prompt."""
+        return new if self._images is None or new <= 0 else self._images.allowed(request, computed, new)
+
+    def _victim(self) -> int:
         """Who leaves the batch where blocks run out: the last, or the highest priority number."""
         if not self._limits.by_priority:
-            return self._batch.pop()
+            return self._batch[-1]
         priority = self._line.priority
-        victim = max(self._batch, key=lambda one: (priority[one], one))
-        self._batch.remove(victim)
-        return victim
+        return max(self._batch, key=lambda one: (priority[one], one))
 
     def _blocks(self, tokens: int, held: int) -> int:
         """Blocks for so many tokens, beyond those of tokens that there are blocks for."""
@@ -252,6 +269,8 @@ class SteppedBatch:
             drafts = min(max(new + one.computed - one.known - one.pending, 0), one.drafts)
             one.drafts = 0
         self._runs[request] = (new, drafts)
+        if self._images is not None:
+            self._images.encode(request)
 
     def _advance(self, one: Running, new: int, drafts: int) -> None:
         """The decision is made."""
@@ -263,6 +282,8 @@ class SteppedBatch:
     def _preempt(self, request: int) -> None:
         one = self._of[request]
         self.preemptions += 1
+        if self._images is not None:
+            self._images.drop(request)
         self.cache.preempt(request, one.held, one.hashed)
         if request in self.leaving:
             del self.leaving[request]
@@ -275,6 +296,10 @@ class SteppedBatch:
     def _adapters(self) -> set[int]:
         """Of the decision so far."""
         return {self._line.adapter[request] for request in self._runs} - {-1} if self._line.slots else set()
+
+    def _in_use(self) -> set[int]:
+        """Adapters that have a slot before requests come in."""
+        return self._adapters()
 
     def _seat(self, request: int, one: Running) -> None:
         self._batch.append(request)
@@ -300,7 +325,7 @@ class SteppedBatch:
         self.held_s = self._line.slots.use(adapters) if self._line.slots and chunks else 0.0
         if self._limits.draft_ragged:
             missing = list(self._kept.values()).count(0)
-        self.variant = variant_of(len(adapters), missing)
+        self.variant = variant_of(len(adapters), missing, self._images.encoded if self._images else 0)
         return Decision(decodes, context, chunks, prompts, preempted, tokens, self.variant)
 
     def _accept(self) -> None:
@@ -333,7 +358,7 @@ class SteppedBatch:
             outcomes.append(StepOutcome(request, made, drafts - kept))
             if one.made == self._output[request]:
                 ended[request] = self._prompt[request] + one.made - 1
-        self._reports.append(StepReport(outcomes, self._copied))
+        self._reports.append(StepReport(outcomes, self._copied, list(self._runs) if self._images else []))
         self._count(decision)
         return firsts, ended, len(outcomes)
 
@@ -355,6 +380,8 @@ class SteppedBatch:
 
     def _forget(self, request: int) -> None:
         """A request has ended."""
+        if self._images is not None:
+            self._images.drop(request)
         del self._of[request]
         if isinstance(self.cache, TieredBlocks):
             self.cache.forget(request)
