@@ -16,6 +16,8 @@ GROWTH = 0.02
 SIGMAS = 3.0
 STEADY = 1.25
 """A load whose last quarter comes in faster than its second by more than this is no steady one."""
+ENDING = (0.3, 0.8)
+"""Shares of the requests between whose ends an overloaded run's throughput is taken."""
 WARM_UP, COOL_DOWN, SETTLED = 2.0, 1.0, 6.0
 """In lifetimes of a request (the 90th percentile from arrival to last token): what is left out at the beginning, while
 the batch of an empty engine fills, and at the end, where no requests follow; and how long a run must be at least."""
@@ -186,15 +188,31 @@ def backlog_grows(arrival_s: Floats, first_token_s: Floats, finish_s: Floats) ->
     return rise > GROWTH * count / 2 and rise > SIGMAS * math.sqrt(before + after)
 
 
+def sustained_rps(arrival_s: Floats, first_token_s: Floats, finish_s: Floats, estimate: float, *, full: bool) -> float:
+    """Requests per second that are sustained, by an estimate and by what a run shows: no less than came in, where it
+    lasted for several lifetimes of its requests and its queue did not grow; and just those that ended, where the queue
+    grew with a `full` batch. One that is not full yet serves more as it fills."""
+    count, span_s, arrived_s = int(arrival_s.size), float(finish_s.max() - arrival_s.min()), float(np.ptp(arrival_s))
+    grows = backlog_grows(arrival_s, first_token_s, finish_s)
+    if grows and full:
+        first, last = (int(share * count) for share in ENDING)
+        ends = np.sort(finish_s)
+        return (last - first) / float(ends[last] - ends[first])
+    lasts = arrived_s > 0 and arrived_s >= SETTLED * lifetime_s(arrival_s, finish_s)
+    shown = (count - 1) / arrived_s if lasts and not grows else count / span_s if span_s > 0 else 0.0
+    return max(estimate, shown)
+
+
 def overloaded(
     arrival_s: Floats, first_token_s: Floats, finish_s: Floats, rates: tuple[float, float], *, endless: bool
 ) -> bool:
-    """Whether requests come in faster than a replica sustains, by the two `rates`, where the load goes on like that
-    (`endless`) or lasts for several lifetimes of its requests and is no single burst; or by a queue that grows."""
+    """Whether requests come in faster than is sustained, by the two `rates`, where the load goes on like that
+    (`endless`) or lasts for several lifetimes of its requests and is no single burst, or its queue grows."""
     arriving, sustained = rates
+    if not math.isfinite(arriving) or arriving <= sustained:
+        return False
     lasts = endless or float(np.ptp(arrival_s)) >= SETTLED * lifetime_s(arrival_s, finish_s)
-    grows = backlog_grows(arrival_s, first_token_s, finish_s)
-    return math.isfinite(arriving) and ((lasts and arriving > sustained) or grows)
+    return lasts or backlog_grows(arrival_s, first_token_s, finish_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,11 @@ MOST_REQUESTS = 80_000
 """Requests of one run at most; a plan that has not settled by then is not called good."""
 GROWN = 2_000
 """Requests of an unsettled run before its queue is believed to grow: a large batch that still fills looks the same."""
+FULL = 0.9
+"""Share of its limits at which a batch counts as full."""
+FILLED = 20_000
+"""Requests of one replica after which its batch has filled. The nearer a load is to what a replica sustains, the longer
+that takes; until then more requests unfinished may be a batch that serves more per second as it grows."""
 ANY_BLOCKS = 1 << 40
 """Where prompts share beginnings, every block more keeps more of them: no run goes the same way with fewer."""
 MOST_HELD = 256
@@ -266,12 +271,16 @@ class ServingEvaluator:
         figures = self._figures(plan, rate_per_s, runs, steady)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
         offered = rate_per_s * self._output_tokens
+        behind = [] if partial else [run for run in runs if _falls_behind(run)]
+        limits = self.replicas[plan.family].limits
+        filling = [run for run in behind if not is_full(run, limits) and len(run.requests) < FILLED]
+        settled = partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs)
         return Score(
             plan=plan,
             rate_per_s=rate_per_s,
             values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
-            grows=not partial and any(_falls_behind(run) for run in runs),
-            settled=partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs),
+            grows=len(behind) > len(filling),
+            settled=settled and not filling,
             clearance={goal.name: clearance(steady[goal.metric], goal) for goal in self._goals} if sample else {},
             load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
             e2e_s=figures.e2e_s["mean"],
@@ -322,6 +331,11 @@ def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
 def statistics(values: Floats) -> dict[str, float]:
     """Mean and quantiles; of a figure that nobody has, not a number."""
     return {name: statistic(values, name) for name in STATISTICS}
+
+
+def is_full(run: ServingRun, limits: ServingLimits) -> bool:
+    """Whether a run met the limits of its batch, or nearly."""
+    return run.peak_sequences >= FULL * limits.max_sequences or run.peak_kv_blocks >= FULL * limits.kv_blocks
 
 
 def _falls_behind(run: ServingRun) -> bool:

@@ -12,12 +12,13 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
+from gnomon.planning.serving.evaluator import is_full
 from gnomon.planning.serving.images import with_images
 from gnomon.planning.serving.results import ResultOptions, results
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
-from gnomon.search.judge import is_settled, overloaded
+from gnomon.search.judge import is_settled, overloaded, sustained_rps
 from gnomon.sim.serving import Recorder, RunLog, ServingRun, saturation_rps, simulate
 from gnomon.sim.serving.closed import simulate_closed
 from gnomon.spec import Requests, ServingLoad
@@ -74,7 +75,8 @@ def simulate_replica(
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
     if load.images is not None:
         inputs |= {"images": load.images.text}
-    sustained = saturation_rps(stream, cost, limits)
+    times = run.requests.arrival_s, run.first_token_s, run.finish_s
+    sustained = sustained_rps(*times, saturation_rps(stream, cost, limits), full=is_full(run, limits))
     found = results(run, log, deployment, given.options)
     answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, found=found)
     return replace(answer, resolved=replica.resolved, not_modelled=unmodelled, sessions=_sessions(stream.sessions, run))

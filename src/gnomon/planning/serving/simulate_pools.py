@@ -22,7 +22,7 @@ from gnomon.planning.serving.results import pool_results
 from gnomon.planning.serving.simulate import check_lengths, settled_run, stream_words
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.unmodelled import idle_rate, idle_seed
-from gnomon.search.judge import overloaded
+from gnomon.search.judge import overloaded, sustained_rps
 from gnomon.sim.serving import RunLog, ServingRun
 from gnomon.sim.serving.run import StepTotals
 from gnomon.sim.serving.system import SystemRun
@@ -81,12 +81,13 @@ def _report(
     joules, cost = (sum(pool[name] for pool in pools) for name in ("energy_j", "cost_usd"))
     made, span = int(stream.output_tokens.sum()), found.makespan_s
     inputs = _inputs(given, system, len(stream))
-    rates = (stream.rate_per_s, system.sustained)
     late = found.requests.arrival_s, found.first_token_s, found.finish_s
+    sustained = sustained_rps(*late, system.sustained, full=True)
+    rates = (stream.rate_per_s, sustained)
     return ServingReport(
         title=f"{_title(system)}: {stream_words(found.requests, inputs)}",
         not_modelled=tuple(_unmodelled(given, system, stream, found.preemptions > 0)),
-        saturation_rps=system.sustained,
+        saturation_rps=sustained,
         overloaded=given.concurrency is None and overloaded(*late, rates, endless=inputs.get("rate") is not None),
         settled=settled_run(found),
         requests=len(stream),
