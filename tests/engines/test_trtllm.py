@@ -256,6 +256,18 @@ def test_every_setting_that_is_written_comes_back_out_of_the_yaml() -> None:
     assert yaml.safe_load(options_yaml(off))["cuda_graph_config"] is None
 
 
+def test_equal_ranks_have_equal_limits() -> None:
+    """So that a planner simulates them once; the balancer knows how many requests a rank may have."""
+
+    def found(**settings: Any) -> Any:
+        engine, deployment = made("H100:4", "qwen3-30b-a3b", strategy=Strategy(dp=4, ep=4), settings=settings)
+        return engine.limits(deployment)
+
+    assert found().ranks == 4
+    assert found() == found()
+    assert found().balancer != found(max_batch_size=7).balancer
+
+
 def test_attention_data_parallelism_is_written() -> None:
     from gnomon.engines.trtllm.launch import command, options_yaml
 

@@ -232,3 +232,11 @@ def test_inputs_ask_the_same_again() -> None:
     first = gnomon.predict("qwen3-30b-a3b", on="H200:8", dp=4, ep=8, batch=64, context=500)
     inputs = dict(first.inputs)
     assert gnomon.predict(**inputs).time_s.value == first.time_s.value  # type: ignore[arg-type]
+
+
+def test_equal_ranks_have_equal_limits() -> None:
+    """So that a planner simulates them once."""
+    engine, one = deployed("qwen3-30b-a3b", "H200:4", dp=4, ep=4)
+    _, other = deployed("qwen3-30b-a3b", "H200:4", dp=4, ep=4)
+    assert engine.limits(one).ranks == 4
+    assert engine.limits(one) == engine.limits(other)

@@ -38,7 +38,28 @@ def test_a_pool_of_one_replica_says_what_the_replica_says() -> None:
 
 @pytest.mark.parametrize("pools", [["H200:3,tp=1"], ["prefill=H200:2,tp=1", "decode=H200:1"], ["H200:1", "H100:1"]])
 def test_series_of_pools_sum_to_their_totals(pools: list[str]) -> None:
-    found = gnomon.simulate_serving("llama-3.1-8b", pools=pools, **LOAD)
+    _sums_to_its_totals(gnomon.simulate_serving("llama-3.1-8b", pools=pools, **LOAD))
+
+
+@pytest.mark.parametrize(("model", "degrees"), [("llama-3.1-8b", {"pp": 2}), ("qwen3-30b-a3b", {"dp": 2, "ep": 2})])
+def test_series_of_stages_and_ranks_sum_to_their_totals(model: str, degrees: dict[str, Any]) -> None:
+    _sums_to_its_totals(gnomon.simulate_serving(model, on="H200:2", **degrees, **LOAD))
+
+
+@pytest.mark.parametrize("degrees", [{"tp": 2}, {"pp": 2}])
+def test_a_power_limit_acts(degrees: dict[str, Any]) -> None:
+    busy = LOAD | {"rate": 40.0}
+    free, held = (
+        gnomon.simulate_serving("llama-3.1-8b", on="H200:2", power_limit_w=watts, **degrees, **busy)
+        for watts in (700, 300)
+    )
+    assert held.power_w <= 2 * 300
+    assert held.power_w < free.power_w
+    assert held.run.clock_slowdown > free.run.clock_slowdown
+    assert held.run.tpot_s.mean() > free.run.tpot_s.mean()
+
+
+def _sums_to_its_totals(found: Any) -> None:
     (width,) = found.series["bin_s"]
     assert width is not None
     made = found.run.requests.output_tokens.sum()

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.search.test_bounds import Cost, limits, load
+from tests.sim.plain_group import Group
+from tests.sim.plain_pipeline import Stages, Timed
 
 from gnomon.search import Candidate, PlanFamily, Score
 from gnomon.search.judge import (
@@ -100,6 +103,12 @@ def test_limits_that_are_equal_may_be_met() -> None:
     assert not same_schedule(LIMITS, replace(LIMITS, max_step_tokens=8192), met)
 
 
+def cost_of(stages: int, ranks: int) -> Any:
+    if stages > 1:
+        return Stages(*(Timed(Cost()) for _ in range(stages)))
+    return Group(Cost(), ranks) if ranks > 1 else Cost()
+
+
 @settings(max_examples=150)
 @given(
     rate=st.floats(0.5, 60),
@@ -111,13 +120,25 @@ def test_limits_that_are_equal_may_be_met() -> None:
         st.sampled_from([16, 32, 64, 256]), st.sampled_from([512, 2048, 8192]), st.sampled_from([600, 2000, 5000])
     ),
     lookahead=st.integers(0, 1),
+    shape=st.sampled_from([(1, 1), (2, 1), (4, 1), (1, 2), (1, 4)]),
 )
+@example(20.0, 1, (256, 512, 5000), (64, 512, 5000), 0, (4, 1))
+@example(30.0, 0, (256, 512, 5000), (64, 512, 5000), 0, (2, 1))
 def test_same_schedule_is_never_wrong(
-    rate: float, seed: int, limited: tuple[int, int, int], other: tuple[int, int, int], lookahead: int
+    rate: float,
+    seed: int,
+    limited: tuple[int, int, int],
+    other: tuple[int, int, int],
+    lookahead: int,
+    shape: tuple[int, int],
 ) -> None:
+    """Of one scheduler, of one before a pipeline, and of data-parallel ranks."""
     requests = load(seed, rate, 150)
-    ran, wanted = (replace(limits(*each), lookahead=lookahead) for each in (limited, other))
-    run = simulate(requests, Cost(), ran)
+    ran, wanted = (
+        replace(limits(*each), lookahead=lookahead, stages=shape[0], ranks=shape[1]) for each in (limited, other)
+    )
+    cost = cost_of(*shape)
+    run = simulate(requests, cost, ran)
     longest = int((requests.input_tokens + requests.output_tokens).max())
     peaks = Peaks(
         places=places_taken(run.peak_sequences, run.finish_s),
@@ -125,7 +146,7 @@ def test_same_schedule_is_never_wrong(
         kv_blocks=run.peak_kv_blocks + run.peak_sequences - (-longest // 16),
     )
     if same_schedule(ran, wanted, peaks):
-        np.testing.assert_allclose(simulate(requests, Cost(), wanted).finish_s, run.finish_s, rtol=1e-12)
+        np.testing.assert_allclose(simulate(requests, cost, wanted).finish_s, run.finish_s, rtol=1e-12)
 
 
 def waits(seeds: int, count: int, busy: float) -> np.ndarray:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from tests.sim.costs import Unmetered
-from tests.sim.plain import Plain, Req, Step, interpolate
+from tests.sim.costs import Metered, Unmetered
+from tests.sim.plain import Plain, PlainClock, Req, Step, interpolate
 
+from gnomon.cost.governor import Governor
 from gnomon.cost.step import Curve
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -40,13 +41,24 @@ class Timed(Unmetered):
         return self.inner.mixed(decodes, decode_context, chunks), 0.0, 0.0
 
 
+class Powered(Timed):
+    """A cost whose chips have a power limit."""
+
+    def __init__(self, inner: Unmetered, governor: Governor) -> None:
+        super().__init__(inner)
+        metered = Metered(inner, governor)
+        self.governor = governor
+        self.decode_curve, self.mixed_work = metered.decode_curve, metered.mixed_work  # type: ignore[method-assign]
+
+
 class PlainPipeline(Plain):
     def __init__(self, requests: Requests, cost: Stages, limits: ServingLimits) -> None:
         super().__init__(requests, cost, replace(limits, lookahead=0))
         self.stages, self.whole = cost.stages, limits
         self.free = [-np.inf] * limits.stages
         self.hosts = [-np.inf] * limits.stages
-        self.most_in_flight, self.idle = 0, False
+        self.most_in_flight, self.idle, self.unheard = 0, False, False
+        self.clocks = [PlainClock(stage) if stage.governor else None for stage in cost.stages]
         self.traces: list[list[tuple[float, float]]] = []
 
     def run(self) -> PlainPipeline:
@@ -55,6 +67,7 @@ class PlainPipeline(Plain):
                 if not self.arriving:
                     return self
                 self.now, self.idle = max(self.now, self.visible_s(self.arriving[0])), True
+                self.unheard = True
             while self.arriving and self.visible_s(self.arriving[0]) <= self.now:
                 self.waiting.append(self.arriving.popleft())
             ran = False
@@ -70,6 +83,7 @@ class PlainPipeline(Plain):
             step = self.queue.popleft()
             if step.work:
                 self.take_outputs(step)
+                self.unheard = False
             while self.arriving and self.visible_s(self.arriving[0]) <= self.now:
                 self.waiting.append(self.arriving.popleft())
             if not ran and (self.running or self.waiting):
@@ -100,12 +114,15 @@ class PlainPipeline(Plain):
                 tokens = len(contexts) + sum(new for new, _ in chunks)
                 seconds = stage.mixed_work(len(contexts), sum(contexts), chunks)[0]
                 host = stage.launch(tokens, len(step.work), len(chunks))
+                host *= self.limits.idle_launch if self.unheard else 1.0
             else:
                 curve = stage.decode_curve(len(contexts))
                 seconds = interpolate(curve.context, curve.seconds, sum(contexts) / len(contexts))
                 host = stage.host_s(len(contexts))
             start = max(at, self.free[number])
             idle = self.limits.idle_start_s if number == 0 and self.idle else 0.0
+            if clock := self.clocks[number]:
+                seconds = self.at_its_clock(clock, start + idle, chunks, contexts)
             self.hosts[number] = max(self.now, self.hosts[number]) + host
             at = self.free[number] = max(start + idle + seconds, self.hosts[number])
             trace.append((start, at))
@@ -115,3 +132,15 @@ class PlainPipeline(Plain):
         for req, *_ in step.work:
             if np.isnan(self.scheduled_s[req.index]):
                 self.scheduled_s[req.index] = step.scheduled_s
+
+    def at_its_clock(
+        self, clock: PlainClock, start: float, chunks: list[tuple[int, int]], contexts: list[int]
+    ) -> float:
+        """Of a batch on a stage whose chips have a power limit; every batch is a stretch of work of its own."""
+        governor = clock.cost.governor
+        full, clocked, joules = clock.work(1.0, chunks, contexts)
+        clock.begin(start, np.array([clocked, joules]) / full, full / governor.window_s)
+        seconds, _, _ = clock.work(clock.slowdown, chunks, contexts)
+        clock.joules += joules * governor.energy_share(clock.slowdown)
+        clock.ended = start + seconds
+        return seconds

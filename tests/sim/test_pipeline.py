@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.sim.costs import Cliffs, Dyadic, Flat, Smooth
-from tests.sim.plain_pipeline import PlainPipeline, Stages, Timed
+from tests.sim.plain_pipeline import PlainPipeline, Powered, Stages, Timed
 
+from gnomon.cost.governor import Governor
 from gnomon.sim.serving import Recorder, RunLog, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.gaps import token_gaps
 from gnomon.sim.serving.held import simulate_on
+from gnomon.sim.serving.series import bin_edges, run_series
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -46,6 +48,7 @@ def test_the_loop_is_the_plain_one(seed: int) -> None:
         max_sequences=int(rng.choice([3, 12, 60])),
         cache=(CountedBlocks, HashedBlocks)[seed % 2],
         idle_start_s=0.002,
+        idle_launch=float(rng.choice([1.0, 2.5])),
         egress_s=0.001,
         ingress_s=0.003,
     )
@@ -63,6 +66,40 @@ def test_the_loop_is_the_plain_one(seed: int) -> None:
     found = token_gaps(log)
     assert found.count == gaps.size == given.output_tokens.sum() - 60
     assert found.mean == pytest.approx(gaps.mean(), rel=1e-9)
+
+
+GOVERNOR = Governor(limit_w=600.0, active_w=110.0)
+
+
+def powered(count: int, governor: Governor = GOVERNOR) -> Any:
+    made = (Cliffs(), Smooth(), Dyadic(), Cliffs(0.5))
+    return Stages(*(Powered(made[number], governor) for number in range(count)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("gap_s", [0.01, 0.3])
+def test_each_stage_has_a_clock(count: int, gap_s: float) -> None:
+    given, within = load(count, 60, gap_s), limits(stages=count, kv_blocks=60)
+    log = RunLog()
+    run = simulate(given, powered(count), within, log=log)
+    plain = PlainPipeline(given, powered(count), within).run()
+    np.testing.assert_allclose(run.finish_s, plain.finish_s, rtol=1e-9)
+    joules = sum(clock.joules for clock in plain.clocks if clock) / count
+    assert run.dynamic_j == pytest.approx(joules, rel=1e-9)
+    assert run.clock_slowdown > 1.0
+    free = Governor(limit_w=1e9, active_w=110.0)
+    unlimited = simulate(given, powered(count, free), within)
+    assert unlimited.clock_slowdown == 1.0
+    series = run_series(run, log, bin_edges(run))
+    assert series.dynamic_w.mean() == pytest.approx(run.dynamic_j / (run.finish_s.max() - given.arrival_s[0]))
+    assert np.nanmin(series.clock) < 1.0
+
+
+def test_preempted_requests_wait_in_the_series() -> None:
+    given, log = load(4, 60, 0.01), RunLog()
+    run = simulate(given, stages(3, 1), limits(stages=3, kv_blocks=24), log=log)
+    assert run.preemptions > 0
+    assert log.rows().preempted.max() > 0
 
 
 def test_no_stage_has_two_batches_and_no_batch_overtakes() -> None:

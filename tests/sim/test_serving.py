@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.sim.costs import Cliffs, Flat, Smooth
+from tests.sim.costs import Adapted, Cliffs, Flat, Smooth
 
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.sim.serving import Curves, Recorder, ServingRun, simulate
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.caches.hashed import HashedBlocks
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Batch, Requests
 
@@ -187,3 +189,19 @@ def test_contract_of_policies(policy: Any, cache: Any, lookahead: int) -> None:
     assert run.busy_s <= run.makespan_s * (1 + 1e-9)
     assert run.peak_kv_blocks <= allowed.kv_blocks
     assert run.peak_sequences <= allowed.max_sequences
+
+
+def test_only_adapters_wait_for_the_device() -> None:
+    """Sequences without drafts make a step another variant too, and nothing waits for them."""
+    rng = np.random.default_rng(7)
+    given = Requests(np.cumsum(rng.exponential(0.02, 60)), rng.integers(1, 200, 60), rng.integers(1, 60, 60))
+    ragged = ServingLimits(
+        kv_blocks=4000, max_sequences=12, max_step_tokens=64, max_context=512, policy=SteppedPolicy,
+        drafts=3, draft_shares=((1.0, (0.5, 0.3, 0.1)),), draft_ragged=True,
+    )  # fmt: skip
+    found, waited, even = (
+        simulate(given, Adapted(Cliffs()), each).finish_s
+        for each in (ragged, replace(ragged, adapters_wait=True), replace(ragged, draft_ragged=False))
+    )
+    assert found.tolist() == waited.tolist()
+    assert found.max() > even.max()

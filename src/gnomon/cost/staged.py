@@ -18,6 +18,10 @@ from gnomon.spec.workload import Floats
 class StageCost(Protocol):
     """Device and host seconds of a batch in one stage, apart: hosts prepare a batch while it is in earlier stages."""
 
+    @property
+    def governor(self) -> Governor | None:
+        """Of the stage's chips."""
+
     def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
         """Of the device alone."""
 
@@ -42,6 +46,10 @@ class TableStage:
         host = replace(table.host, decode_base_s=0.0, decode_sequence_s=0.0)
         return cls(table, table.under(host))
 
+    @property
+    def governor(self) -> Governor:
+        return self.whole.governor
+
     def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
         return self.device.decode_curve(sequences, slowdown)
 
@@ -58,8 +66,8 @@ class TableStage:
 @dataclass(frozen=True, slots=True)
 class StagedStepCost:
     """As a StepCost: a batch that passes through all stages while there is no other, or, of the `busiest` stage, the
-    least between two batches of a full pipeline. Chips run at full clock: each has a part of the layers, and waits
-    where the pipeline is not full."""
+    least between two batches of a full pipeline. Both at full clock, so that there is no governor of the whole: each
+    stage's chips have a part of the layers and a clock of their own."""
 
     stages: tuple[TableStage, ...]
     of_busiest: bool = False

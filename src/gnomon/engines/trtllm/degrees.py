@@ -8,7 +8,8 @@ its own sequences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from gnomon.engines.base import Deployment, StageWork
 from gnomon.engines.trtllm.formats import run_model
@@ -18,6 +19,9 @@ from gnomon.graph import Graph, lower
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import Stage, crossings, cut, received
 from gnomon.spec import Model, MoeFfn, Strategy
+
+if TYPE_CHECKING:
+    from gnomon.sim.serving.balancers import FewestTokens
 
 
 def arranged(strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
@@ -67,15 +71,26 @@ def check_simulated(deployment: Deployment) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class QueueBalancer:
+    """Makes the balancer of the ranks' one queue; limits that have one are equal where all else is."""
+
+    places: int
+    """Requests that a rank may have."""
+
+    def __call__(self, ranks: int) -> FewestTokens:
+        from gnomon.sim.serving.balancers import FewestTokens  # one step simulates nothing
+
+        return FewestTokens(ranks, self.places)
+
+
 def limits(deployment: Deployment) -> dict[str, Any]:
     """What a scheduler must know of the others of its replica. With attention data parallelism all ranks take requests
     from one queue, `max_batch_size` each at most, by their tokens (`_balance_requests_across_ranks` of
     `_torch/pyexecutor/executor_request_queue.py`)."""
-    from gnomon.sim.serving.balancers import FewestTokens  # one step simulates nothing
-
     places = int(deployment.settings["max_batch_size"])
     dp = deployment.strategy.dp
-    return {"ranks": dp, "balancer": lambda ranks: FewestTokens(ranks, places)} if dp > 1 else {}
+    return {"ranks": dp, "balancer": QueueBalancer(places)} if dp > 1 else {}
 
 
 def _check_experts(model: Model, strategy: Strategy) -> None:

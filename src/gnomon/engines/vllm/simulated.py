@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from gnomon.engines.base import Deployment
 from gnomon.engines.vllm.drafts import NONE
 from gnomon.errors import InputError
 from gnomon.spec import Strategy
+
+if TYPE_CHECKING:
+    from gnomon.sim.serving.balancers import LeastScore
 
 UNRANKED = {
     "scheduling_policy": ("fcfs",),
@@ -47,12 +51,23 @@ def check(deployment: Deployment) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class FrontEndBalancer:
+    """Makes the balancer of vLLM's front end; limits that have one are equal where all else is."""
+
+    waiting_weight: int = WAITING_WEIGHT
+    interval_s: float = INTERVAL_S
+
+    def __call__(self, ranks: int) -> LeastScore:
+        from gnomon.sim.serving.balancers import LeastScore  # one step simulates nothing
+
+        return LeastScore(ranks, self.waiting_weight, self.interval_s)
+
+
 def limits(strategy: Strategy) -> dict[str, Any]:
     """What a scheduler must know of the others of its replica."""
-    from gnomon.sim.serving.balancers import LeastScore  # one step simulates nothing
-
     if strategy.pp > 1:
         return {"stages": strategy.pp}
     if strategy.dp > 1:
-        return {"ranks": strategy.dp, "balancer": lambda ranks: LeastScore(ranks, WAITING_WEIGHT, INTERVAL_S)}
+        return {"ranks": strategy.dp, "balancer": FrontEndBalancer()}
     return {}

@@ -8,6 +8,9 @@ from gnomon.planning.serving.evaluator import ServingFigures
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import PlanFamily
 
+FURTHER = ("DP", "PP", "EP")
+"""Degrees that most spaces leave at 1: an axis where there are several values."""
+
 
 def axes_of(task: PlanTask, families: Iterable[PlanFamily], *, mixed: bool = False) -> dict[str, tuple[str, ...]]:
     """Every value of chips, degrees, number formats, settings and replicas, in the order of the space."""
@@ -20,7 +23,8 @@ def axes_of(task: PlanTask, families: Iterable[PlanFamily], *, mixed: bool = Fal
     for family in families:
         seen("chip", task.chip(family.chip).short)
         seen("TP", str(family.tp))
-        seen("EP", str(family.ep))
+        for axis, degree in zip(FURTHER, (family.dp, family.pp, family.ep), strict=True):
+            seen(axis, str(degree))
         seen("weights", family.dtype)
         labels = {knob.name: knob.label for knob in task.bindings[family.chip].engine.knobs}
         for name, value in reversed(family.settings):
@@ -30,7 +34,7 @@ def axes_of(task: PlanTask, families: Iterable[PlanFamily], *, mixed: bool = Fal
         ahead = max(ahead, family.prefill.replicas if family.prefill else 0)
     if mixed:
         found["pools"] = {"any number of one kind of replica of every chip": None}
-    given = {name: _ordered(values) for name, values in found.items() if name != "EP" or len(values) > 1}
+    given = {name: _ordered(values) for name, values in found.items() if name not in FURTHER or len(values) > 1}
     given |= {"replicas": _up_to(most)}
     return given | ({"prefill replicas": _up_to(ahead)} if ahead else {})
 

@@ -50,6 +50,15 @@ class StepRows:
     """Since the run began: busy seconds, each times its slowdown."""
 
 
+class Meter:
+    """What `ClockState` counts, for a loop that counts it itself; nothing for chips whose clock never falls."""
+
+    __slots__ = ("dynamic_j", "weighted_s")
+
+    def __init__(self) -> None:
+        self.dynamic_j = self.weighted_s = 0.0
+
+
 class RunLog:
     """The rows of one replica's run."""
 
@@ -77,10 +86,10 @@ class RunLog:
         """The requests that began since, by when their last token left."""
         self._preempted: dict[int, float] = {}
 
-    def watch(self, policy: Policy, front: FrontEnd, clock: ClockState | None, limits: ServingLimits) -> None:
+    def watch(self, policy: Policy, front: FrontEnd, clock: ClockState | Meter | None, limits: ServingLimits) -> None:
         """A run of this scheduler begins."""
         self._policy, self._front, self.limits = policy, front, limits
-        self._clock, self.governed = clock or _FullClock(), clock is not None
+        self._clock, self.governed = clock or Meter(), clock is not None
 
     def share_preempted(self, other: RunLog) -> None:
         """Requests that leave the batch of one log may come back in that of the other."""
@@ -163,9 +172,3 @@ class RunLog:
                 last = self._preempted.pop(request)
                 if request not in firsts:
                     self.others.append((len(self) - 1, last, 0))
-
-
-class _FullClock:
-    """Of chips whose clock never falls."""
-
-    dynamic_j = weighted_s = 0.0

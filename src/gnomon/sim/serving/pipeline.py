@@ -10,15 +10,18 @@ stages prepare a batch as soon as it is scheduled, each one batch after the othe
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from gnomon.cost.prompts import Work
 from gnomon.cost.staged import stage_costs
 from gnomon.cost.step import StepCost
-from gnomon.sim.serving.base import Decision, Progress, Recorder
+from gnomon.sim.serving.base import Decision, Policy, Progress, Recorder
+from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
-from gnomon.sim.serving.log import RunLog
+from gnomon.sim.serving.log import Meter, RunLog
 from gnomon.sim.serving.policies.staged import StagedPolicy
 from gnomon.sim.serving.run import ServingRun
 from gnomon.sim.serving.station import Station
@@ -34,15 +37,29 @@ class _InFlight(NamedTuple):
     end_s: float
     decision: Decision
     applied: tuple[list[int], dict[int, int], int]
+    joules: float
+    """Of the mean stage's chips, beyond their constant draw."""
+    slowdown: float
+    """By the clock, over its time on the stages."""
 
 
-NOTHING = _InFlight(-1, -inf, -inf, Decision(0, 0, [], [], [], 0), ([], {}, 0))
+NOTHING = _InFlight(-1, -inf, -inf, Decision(0, 0, [], [], [], 0), ([], {}, 0), 0.0, 1.0)
+
+
+class _Stretch(NamedTuple):
+    """What a batch takes on one stage at full clock."""
+
+    work: Work
+    host_s: float
 
 
 class StagedStation(Station):
     """The loop of one scheduler with several batches in flight. See `Station`."""
 
-    __slots__ = ("_batches", "_dynamic_j", "_flight", "_free_s", "_hosts_s", "_stages", "_tables")
+    __slots__ = (
+        "_batches", "_clocks", "_first_outputs", "_flight", "_free_s", "_hosts_s", "_slowed_s", "_stages", "_tables",
+        "_taken",
+    )  # fmt: skip
 
     _policy: StagedPolicy  # type: ignore[assignment]
 
@@ -66,7 +83,16 @@ class StagedStation(Station):
         """When each stage is through with its last batch."""
         self._hosts_s = [-inf] * limits.stages
         """When its host is."""
-        self._dynamic_j = 0.0
+        self._clocks = [
+            None if one.governor is None else ClockState(one.governor, cast(StepCost, one), {}) for one in self._stages
+        ]
+        """Of each stage's chips, where the clock is known."""
+        self._slowed_s = 0.0
+        """Busy seconds of the mean stage so far, each times its slowdown."""
+        self._taken = Meter()
+        """Of the batches whose outputs were taken."""
+        self._first_outputs = True
+        """Whether there were outputs since the engine was last idle."""
         self._now = -inf
 
     def forked(self, requests: Requests | None = None) -> Station:
@@ -74,11 +100,14 @@ class StagedStation(Station):
         assert isinstance(other, StagedStation)
         other._flight, other._batches, other._free_s = self._flight.copy(), self._batches[:], self._free_s[:]
         other._hosts_s = self._hosts_s[:]
+        other._clocks, other._taken = [copy(clock) for clock in self._clocks], copy(self._taken)
         return other
 
     def watch(self, log: RunLog | None) -> None:
-        super().watch(log)
+        self._log = log
         if log is not None:
+            clock = None if None in self._clocks else self._taken
+            log.watch(cast(Policy, self._policy), self._front, clock, self._limits)
             log.ranks = [RunLog() for _ in self._policy.batches]
             for one, batch in zip(log.ranks, self._policy.batches, strict=True):
                 one.watch(batch, self._front, None, self._limits)
@@ -100,6 +129,7 @@ class StagedStation(Station):
                 if queue.visible_s[queue.head] == horizon:
                     break
                 self._now, self._cold = max(queue.visible_s[queue.head], self._now), True
+                self._first_outputs = False
                 continue
             self._take_outputs(self._flight.popleft())
             if not ran and self._has_requests():
@@ -127,43 +157,54 @@ class StagedStation(Station):
         return False
 
     def _launch(self, number: int, decision: Decision) -> None:
-        at, start, busy_s = self._now, 0.0, 0.0
-        for stage, (device_s, host_s) in enumerate(self._seconds(decision)):
+        at, start, busy_s, slowed_s, joules = self._now, 0.0, 0.0, 0.0, 0.0
+        for stage, (work, host_s) in enumerate(self._stretches(decision)):
             begin = max(at, self._free_s[stage])
             if stage == 0:
                 start = begin
                 begin += self._limits.idle_start_s if self._cold else 0.0
+            device_s, slowdown, drawn_j = self._clocked(stage, begin, work)
             self._hosts_s[stage] = ready = max(self._now, self._hosts_s[stage]) + host_s
             at = self._free_s[stage] = max(begin + device_s, ready)
-            busy_s += device_s
-        self._busy_s += busy_s / len(self._stages)
+            busy_s, slowed_s, joules = busy_s + device_s, slowed_s + slowdown * device_s, joules + drawn_j
+        count = len(self._stages)
+        self._busy_s += busy_s / count
+        self._slowed_s += slowed_s / count
         self._cold = False
         policy = self._policy.batches[number]
         if self._record is not None:
             self._note(start, at, decision)
         applied = policy.apply(decision)
         policy.leaving = applied[1]
-        self._peak_sequences = max(self._peak_sequences, decision.decodes + len(decision.chunks))
+        self._peak_sequences = max(self._peak_sequences, self._policy.count)
         self._peak_tokens = max(self._peak_tokens, decision.tokens if decision.chunks else 0)
-        self._flight.append(_InFlight(number, start, at, decision, applied))
+        self._flight.append(_InFlight(number, start, at, decision, applied, joules / count, slowed_s / busy_s))
 
-    def _seconds(self, decision: Decision) -> list[tuple[float, float]]:
-        """Of each stage: those of the device, and of the host."""
+    def _clocked(self, stage: int, begin_s: float, work: Work) -> tuple[float, float, float]:
+        """Seconds of a batch on a stage, how slow its clock is, and joules beyond the constant draw."""
+        clock = self._clocks[stage]
+        if clock is None:
+            return work[0], 1.0, work[2]
+        before = clock.dynamic_j
+        seconds = clock.mixed(begin_s, work)
+        return seconds, clock.slowdown, clock.dynamic_j - before
+
+    def _stretches(self, decision: Decision) -> list[_Stretch]:
+        """Of each stage; an engine that was idle launches more slowly until it has outputs."""
         decodes, context, chunks, *_ = decision
-        found, joules = [], 0.0
+        slower, found = 1.0 if self._first_outputs else self._limits.idle_launch, []
         for number, cost in enumerate(self._stages):
             if chunks:
-                work = cost.mixed_work(decodes, context, chunks)
                 launch = cost.launch(decision.tokens, decodes + len(chunks), len(chunks))
-                found.append((work[0], launch))
-                joules += work[2]
+                found.append(_Stretch(cost.mixed_work(decodes, context, chunks), launch * slower))
                 continue
             curve = self._tables.get((number, decodes))
             if curve is None:
                 curve = self._tables[number, decodes] = DecodeCurve(cost.decode_curve(decodes), decodes)
-            found.append((curve.one(context), cost.host_s(decodes)))
-            joules += curve.joules(context, 1)
-        self._dynamic_j += joules / len(self._stages)
+            seconds, clocked = curve.one(context), 0.0
+            if self._clocks[number] is not None:
+                clocked = curve.demand(context)[0]
+            found.append(_Stretch((seconds, clocked * seconds, curve.joules(context, 1)), cost.host_s(decodes)))
         return found
 
     def _take_outputs(self, batch: _InFlight) -> None:
@@ -172,10 +213,13 @@ class StagedStation(Station):
         firsts, ended, outputs = batch.applied
         self._now = max(self._now, batch.end_s)
         left = self._front.leave(self._now, outputs)
+        self._taken.dynamic_j += batch.joules
+        self._first_outputs = True
         for request in firsts:
             self._first[request] = left
         if self._log is not None:
             start = max(batch.start_s, self._end)  # spans of a log follow one another
+            self._taken.weighted_s += batch.slowdown * (batch.end_s - start)
             self._log.stepped(start, batch.end_s, batch.decision, batch.applied)
             self._log.ranks[batch.number].stepped(batch.start_s, batch.end_s, batch.decision, batch.applied)
         self._end = batch.end_s
@@ -189,4 +233,5 @@ class StagedStation(Station):
         found = super().result(requests)
         for one in () if self._log is None else self._log.ranks:
             one.through = self._log.through if self._log else one.through
-        return replace(found, dynamic_j=self._dynamic_j)
+        drawn_j = self._taken.dynamic_j
+        return replace(found, dynamic_j=drawn_j, clock_slowdown=self._slowed_s / self._busy_s if self._busy_s else 1.0)

@@ -51,7 +51,7 @@ class ServingRun:
     """Sum of the step times, without what an idle engine needs to start."""
     peak_kv_blocks: int
     peak_sequences: int
-    """Most sequences in one step."""
+    """Most sequences in one step; behind a pipeline, in all batches together."""
     peak_step_tokens: int
     """Most tokens in one step with a prompt."""
     totals: StepTotals

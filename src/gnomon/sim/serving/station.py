@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.step import StepCost
+from gnomon.cost.step import StepCost, parts_of
 from gnomon.sim.serving.base import ONCE, UNTIL_ARRIVAL, Decision, Policy, Progress, Queue, Recorder, StepRecord
 from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
@@ -270,7 +270,7 @@ class Station:
                 seconds = clock.mixed(start, cost.mixed_work(decodes, context, chunks))
             sequences = decodes + len(chunks)
             launch = cost.launch(tokens, sequences, len(chunks))
-            if variant:
+            if variant and parts_of(variant)[0]:
                 if before > now and self._limits.adapters_wait:
                     launched = before
                 launched += policy.held_s + cost.varied_launch(tokens, variant)

@@ -22,7 +22,6 @@ from gnomon.spec.workload import Requests
 class StagedPolicy:
     """Batches by their number; see `gnomon.sim.serving.base.Policy` for what it has of all of them together."""
 
-    away = 0
     held_s = 0.0
     in_flight = False
     variant = 0
@@ -57,6 +56,10 @@ class StagedPolicy:
         batch, self._called = self.batches[number], number
         batch.limit_places(self._places - sum(one.count for one in self.batches) + batch.count)
         return batch.decide(queue, now)
+
+    @property
+    def away(self) -> int:
+        return len(self.resumed)
 
     @property
     def count(self) -> int:
