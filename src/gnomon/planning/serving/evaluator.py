@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -153,7 +153,7 @@ class ServingEvaluator:
         cost, limits, curves = costs
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
         runs = self._runs(plan, routed, cost, limits, curves)
-        return self._figures(plan, rate_per_s, runs, self._steady(runs)), self._peaks(runs, limits)
+        return self._figures(plan, rate_per_s, runs, steady_times(runs)), self._peaks(runs, limits)
 
     def most_per_s(self, plan: Candidate, *costs: Any) -> float:
         """The bound on the rate of one replica by such a cost."""
@@ -262,7 +262,7 @@ class ServingEvaluator:
     def _score(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
     ) -> Score:
-        steady = self._steady(runs)
+        steady = steady_times(runs)
         figures = self._figures(plan, rate_per_s, runs, steady)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
         offered = rate_per_s * self._output_tokens
@@ -270,7 +270,7 @@ class ServingEvaluator:
             plan=plan,
             rate_per_s=rate_per_s,
             values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
-            grows=not partial and any(_falls_behind(run) for run in runs),
+            grows=not partial and any(falls_behind(run) for run in runs),
             settled=partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs),
             clearance={goal.name: clearance(steady[goal.metric], goal) for goal in self._goals} if sample else {},
             load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
@@ -279,13 +279,6 @@ class ServingEvaluator:
             partial=partial,
             detail=figures,
         )
-
-    def _steady(self, runs: list[ServingRun]) -> dict[str, Floats]:
-        """Times of the requests that the runs are judged by, by metric, in order of arrival."""
-        parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
-        order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
-        times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
-        return {metric: np.concatenate(values)[order] for metric, values in times.items()}
 
     def _figures(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], steady: Mapping[str, Floats]
@@ -309,6 +302,14 @@ class ServingEvaluator:
         )
 
 
+def steady_times(runs: Sequence[ServingRun]) -> dict[str, Floats]:
+    """Times of the requests that runs are judged by, by metric, in order of arrival."""
+    parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
+    order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
+    times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
+    return {metric: np.concatenate(values)[order] for metric, values in times.items()}
+
+
 def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
     """Latencies in runs of a first part of the load, after the warm-up, which is at most half of it."""
     found = []
@@ -324,5 +325,6 @@ def statistics(values: Floats) -> dict[str, float]:
     return {name: statistic(values, name) for name in STATISTICS}
 
 
-def _falls_behind(run: ServingRun) -> bool:
+def falls_behind(run: ServingRun) -> bool:
+    """Whether the queue of a replica grows."""
     return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)

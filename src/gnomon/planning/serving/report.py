@@ -177,6 +177,8 @@ class PlanBook:
         offered = score.rate_per_s * job.output_tokens
         tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
         usd_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6)
+        if tokens_per_s != offered:
+            score = replace(score, wh_per_mtok=score.wh_per_mtok * offered / tokens_per_s)
         written = {
             "usd_h": usd_h,
             "usd_per_mtok": usd_per_mtok,
