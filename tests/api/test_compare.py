@@ -13,7 +13,7 @@ import gnomon
 from gnomon.api.compare import compare
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load.plan import read_plan, write_plan
-from gnomon.spec import EngineChoice, Plan, PlanPool, ServingLoad, Strategy
+from gnomon.spec import EngineChoice, Goal, Plan, PlanPool, ServingLoad, Strategy
 from gnomon.spec.side_by_side import SideBySide
 from gnomon.store import save
 
@@ -212,7 +212,8 @@ def test_a_damaged_answer_is_refused_by_its_field(path: tuple[str, ...], value: 
 
 
 def test_plans_of_pools_have_the_figures_of_their_simulation() -> None:
-    """Behind the same router, under the same requests; for a million tokens at the load's own rate."""
+    """Behind the same router, under a load alike, but for its first and last requests; for a million tokens at the
+    load's own rate."""
     one = PlanPool(chip="H100", replicas=2, strategy=Strategy(), dtype="bf16", engine=EngineChoice())
     load = ServingLoad(rate_per_s=6.0, input_tokens=800, output_tokens=100, requests=500)
     pools = (replace(one, role="prefill"), replace(one, role="decode"))
@@ -225,8 +226,8 @@ def test_plans_of_pools_have_the_figures_of_their_simulation() -> None:
         alone = gnomon.simulate_serving(
             "llama-3.1-8b", pools=pool, router="round-robin", rate=6, input=800, output=100, requests=500
         )
-        assert rows["TTFT p90"][place]["value"] == pytest.approx(alone.ttft_s["p90"])
-        assert rows["TPOT p90"][place]["value"] == pytest.approx(alone.tpot_s["p90"])
+        assert rows["TTFT p90"][place]["value"] == pytest.approx(alone.ttft_s["p90"], rel=0.1)
+        assert rows["TPOT p90"][place]["value"] == pytest.approx(alone.tpot_s["p90"], rel=0.1)
         assert rows["TTFT p90"][place]["low"] < rows["TTFT p90"][place]["value"] < rows["TTFT p90"][place]["high"]
         assert rows["tokens/s"][place]["value"] == pytest.approx(600)
         usd_h = rows["$/h"][place]["value"]
@@ -247,6 +248,22 @@ def test_a_plan_of_pools_stands_beside_one_of_a_single_pool(plan: Plan) -> None:
     assert rows["$/h"]["ratios"][1] == pytest.approx(1)
     assert rows["TPOT p50"]["ratios"][1] == pytest.approx(1, rel=0.1)
     assert rows["tokens/s"]["ratios"][1] == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize("rate", [8.0, 16.0, 60.0])
+def test_a_plan_written_as_pools_has_the_figures_of_the_same_plan_in_one(rate: float) -> None:
+    """Behind a router that looks at the replicas all of them are simulated, so that the runs are the same."""
+    one = PlanPool(chip="L40S", replicas=1, strategy=Strategy(), dtype="fp8", engine=EngineChoice())
+    load = ServingLoad(rate_per_s=rate, input_tokens=800, output_tokens=100, requests=3000)
+    goals = (Goal("ttft", "p90", 0.5), Goal("tpot", "p90", 0.04))
+    given: dict[str, Any] = {"model": "llama-3.1-8b", "router": "least-requests", "load": load, "goals": goals}
+    flat, split = Plan.of_pools((replace(one, replicas=2),), **given), Plan.of_pools((one, one), **given)
+    assert not flat.pools and split.pools
+    found = compare(flat, split)
+    near = 1e-6 if rate < 60 else 1e-3  # replicas that fall behind end at times of their own
+    for row in found.rows:
+        first, other = (each if isinstance(each, (bool, type(None))) else each["value"] for each in row["values"])
+        assert other == pytest.approx(first, rel=0.01 if "W" in row["figure"] else near), row["figure"]
 
 
 def test_pools_are_not_simulated_with_pipelines(plan: Plan) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gnomon.api.plan import plan_serving
+from gnomon.load.serving import plan_of
+from gnomon.planning.serving import sensitivity
 from gnomon.search.rate import FULL_TOLERANCE
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.answers.serving import Sensitivity
+from gnomon.spec.questions.serving import PlanServingQuestion
 
 FIXED = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
 ASK: dict[str, Any] = {
@@ -63,9 +66,17 @@ def test_at_the_crossing_two_plans_cost_the_same(planned: PlanReport) -> None:
 
 def test_less_sharing_and_fewer_accepted_drafts_go_down() -> None:
     ask = ASK | {"fleet": "H100:2", "input": 200, "prefix": "groups=4,tokens=1500", "rate": 30.0}
-    shared = of(plan_serving(**ask, sensitivity=True), "shared prompts")
+    planned = plan_serving(**ask, sensitivity=True)
+    shared = of(planned, "shared prompts")
     assert 0.5 < shared["now"] < 1
     assert shared["holds_to"] is None or shared["holds_to"] < shared["now"]
+    own = of(planned, "unshared input")  # the 1,500 tokens of a prefix stay as they are
+    assert own["now"] == 200
+    assert own["holds_to"] is not None
+    assert own["holds_to"] == pytest.approx(own["factor"] * 200)
+    within = plan_serving(**ask | {"input": int(own["holds_to"])})
+    beyond = plan_serving(**ask | {"input": round((1 + FULL_TOLERANCE) * own["holds_to"])})
+    assert within.best.label == planned.best.label != beyond.best.label
     drafts = {"speculative_method": "ngram_gpu", "num_speculative_tokens": 3, "draft_acceptance": "0.8"}
     found = plan_serving(**ASK | {"fleet": "H100:1", "settings": FIXED | drafts, "rate": 4.0}, sensitivity=True)
     accepted = of(found, "draft acceptance")
@@ -77,3 +88,22 @@ def test_a_plan_for_the_highest_rate_has_no_range() -> None:
     found = plan_serving(**{name: value for name, value in ASK.items() if name != "rate"}, sensitivity=True)
     assert found.sensitivity == ()
     assert any(one.option == "--sensitivity" for one in found.not_modelled)
+
+
+def test_a_plan_with_as_many_of_a_chip_crosses_at_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chips of one kind cost the same in both plans: no price of it makes one cheaper than the other."""
+    task = plan_of(PlanServingQuestion(**ASK, pools="auto"))
+    h100, l40s = (pool.chip for pool in task.fleet.pools)
+    plans: dict[Any, tuple[int, int]] = {"best": (2, 0), "alone": (0, 4), "alike": (2, 0)}
+    found = iter(["alone", "alike"])
+    monkeypatch.setattr(sensitivity, "best_of", lambda task: next(found))
+    monkeypatch.setattr(sensitivity, "_chips", lambda plan, chip: plans[plan][chip != h100.name])
+    cheaper = {"best": 0.0, "alone": 0.0, "alike": -1.0}
+
+    def usd_h(task: Any, plan: Any) -> float:
+        each = [pool.chip.price_usd_h for pool in task.fleet.pools]
+        return cheaper[plan] + sum(count * price for count, price in zip(plans[plan], each, strict=True))
+
+    monkeypatch.setattr(sensitivity, "usd_h_of", usd_h)
+    factor, other = sensitivity._crossing(task, cast(Any, "best"), h100.name)
+    assert (factor, other) == (pytest.approx(4 * l40s.price_usd_h / (2 * h100.price_usd_h)), "alone")

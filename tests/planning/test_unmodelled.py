@@ -14,7 +14,7 @@ from gnomon.engines import engine
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.planning.unmodelled import figures
-from gnomon.spec.answers import Fit, Prediction
+from gnomon.spec.answers import Fit, Prediction, ServingReport
 
 SETTINGS: tuple[tuple[str, Any], ...] = (
     ("enforce_eager", True),
@@ -69,6 +69,59 @@ def test_a_load_lists_what_another_setting_leaves_nothing_to_say(eager: dict[str
     load: dict[str, Any] = {"input": 50, "output": 5, "requests": 3}
     found = gnomon.simulate_serving("llama-3.1-8b", on="H100", settings=settings, **load)
     assert ("max_cudagraph_capture_size=64" in [one.option for one in found.not_modelled]) == bool(eager)
+
+
+LOAD: dict[str, Any] = {"rate": 20, "input": 400, "output": 20, "requests": 40}
+TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s", "makespan_s", "energy_j")
+LORA = {"enable_lora": True, "max_loras": 4, "max_lora_rank": 64, "max_cpu_loras": 8}
+UNDER_LOAD: dict[str, tuple[dict[str, Any], ...]] = {
+    "vllm": (
+        {"enable_lora": True}, LORA, LORA | {"scheduling_policy": "priority"}, {"scheduling_policy": "priority"},
+        {"enable_prefix_caching": False}, {"kv_offloading_size": 8}, {"async_scheduling": False},
+        {"enforce_eager": True}, {"front_end": "in_process"}, {"max_num_seqs": 1},
+    ),
+    "sglang": (
+        {"disable_overlap_schedule": True}, {"disable_cuda_graph": True},
+        {"max_running_requests": 1},
+    ),
+    "trtllm": (
+        {"enable_block_reuse": False}, {"disable_overlap_scheduler": True}, {"served_by": "trtllm-bench"},
+        {"max_batch_size": 1},
+    ),
+}  # fmt: skip
+"""Settings that only some loads have something to say on, or that act under each, alone and together."""
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [(name, given) for name, each in UNDER_LOAD.items() for given in each], ids=str
+)
+def test_settings_of_a_load_change_its_times_or_are_listed(name: str, given: dict[str, Any]) -> None:
+    """Neither the KV blocks that adapters leave, nor their number, is a time: settings that change those alone are
+    listed, all of them."""
+
+    def ask(settings: dict[str, Any]) -> ServingReport:
+        return gnomon.simulate_serving("llama-3.2-1b", on="H100", engine=name, settings=settings, **LOAD)
+
+    found, plain = ask(given), ask({})
+    same = all(getattr(found, each) == pytest.approx(getattr(plain, each), rel=1e-9) for each in TIMES)
+    options = {one.option.partition("=")[0] for one in found.not_modelled}
+    assert options == (set(given) if same else set())
+
+
+def test_why_a_setting_has_no_effect_is_said_of_a_step_and_of_a_load() -> None:
+    given = {"scheduling_policy": "priority"}
+    step = gnomon.predict("llama-3.2-1b", on="H100", settings=given)
+    load = gnomon.simulate_serving("llama-3.2-1b", on="H100", settings=given, **LOAD)
+    assert [one.why for one in step.not_modelled] == ["one step has no queue"]
+    assert [one.why for one in load.not_modelled] == ["no request of this load has a priority"]
+
+
+@pytest.mark.parametrize("name", UNDER_LOAD)
+def test_no_load_is_told_that_only_a_load_has_an_effect(name: str) -> None:
+    known, chip = engine(name), parse_pool("H100").chip
+    for option in known.settings({}, load_model("llama-3.2-1b"), parse_pool("H100")):
+        why = [one.why for one in known.not_modelled({option: 1}, chip, [option], under_load=True)]
+        assert not any("simulated load" in each or "one step" in each for each in why), option
 
 
 @pytest.mark.parametrize("technique", ["kv-swap", "kv-swap:turn=100", "int4-weights", "dequantize-on-the-fly"])

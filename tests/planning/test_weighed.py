@@ -75,3 +75,10 @@ def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
     told = {one["name"]: one for one in found.weighed}
     assert not told["speculative-decoding"]["used"]
     assert "speculative_method" not in found.best.plan.engine.settings
+
+
+@pytest.mark.parametrize(("objective", "unit"), [("latency", " end to end"), ("energy", " Wh/Mtok")])
+def test_what_a_technique_buys_is_said_in_the_figure_of_the_objective(objective: str, unit: str) -> None:
+    told = {one["name"]: one["why"] for one in auto(CASES[2], objective=objective).weighed}
+    assert unit in told["int4-weights"]
+    assert "/h" not in told["int4-weights"].replace("Wh/", "")

@@ -206,10 +206,6 @@ def _after(first: Requests | None, then: Requests) -> Requests:
     )
 
 
-def _both(first: Any, then: Any) -> Any:
-    return None if first is None or then is None else np.concatenate([first, then])
-
-
 def _joined(first: Prefixes | None, then: Prefixes | None) -> Prefixes | None:
     """Of two loads with the same groups."""
     if first is None or then is None:

@@ -293,9 +293,12 @@ class Engine(Protocol):
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+    def not_modelled(
+        self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = (), *, under_load: bool = False
+    ) -> tuple[NotModelled, ...]:
         """Settings among those given that no figure of any answer depends on, and `idle` ones, of which an answer was
-        found not to; and a chip that the engine does not run on, where the figures are those as if it did."""
+        found not to, that of a load or of one step; and a chip that the engine does not run on, where the figures are
+        those as if it did."""
 
     def runs_not_on(self, chip: Chip) -> str:
         """Why the engine does not run on a chip, as a sentence; empty where it does."""

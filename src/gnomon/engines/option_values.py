@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from gnomon.errors import InputError
 from gnomon.spec import NotModelled
 
+OVERRIDDEN = "another setting overrides it"
+"""Why a setting that acts under every load does not."""
 TRUE, FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -36,14 +38,22 @@ class UnusedOption(Protocol):
     def idle(self) -> str:
         """Why those of one answer may not."""
 
+    @property
+    def idle_under_load(self) -> str:
+        """The same of a simulated load, where it is another reason."""
+
 
 def not_modelled(
-    given: Mapping[str, Any], idle: Sequence[str], options: Mapping[str, UnusedOption]
+    given: Mapping[str, Any], idle: Sequence[str], options: Mapping[str, UnusedOption], under_load: bool = False
 ) -> tuple[NotModelled, ...]:
     """Settings among those given, by their full names, that no figure depends on; of those that are `idle`, none of
-    one answer."""
+    one answer, that of a load or of one step."""
+
+    def idly(option: UnusedOption) -> str:
+        return option.idle_under_load or option.idle if under_load else option.idle
+
     shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
-    why = {name: options[name].unmodelled or (options[name].idle if name in idle else "") for name in shown}
+    why = {name: options[name].unmodelled or (idly(options[name]) if name in idle else "") for name in shown}
     return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
 
 

@@ -12,7 +12,6 @@ from gnomon.load.fleet import parse_pool
 from gnomon.load.goals import parse_settings
 from gnomon.load.plan import check_format, check_roles, plan_pool
 from gnomon.planning.deploy import NO_DEGREES, ReplicaSpec
-from gnomon.planning.serving.one_plan import UNSIMULATED
 from gnomon.planning.serving.pools import PoolSpec
 from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.spec import Model, Plan, Pool
@@ -26,6 +25,8 @@ EXAMPLE = "Write it as prefill=H100:4,tp=2."
 DEGREES = ("tp", "ep")
 OWN = (*DEGREES, "replicas", "dtype", "weight")
 """What is said of a pool beside its role and chips; other names are settings of the engine."""
+NOT_IN_POOLS = ("pp", "dp", "cp")
+"""Degrees of replicas that are not simulated in pools."""
 ELSEWHERE = ("tp", "pp", "ep", "cp", "dp")
 """Flags of one replica, which pools say themselves or do not have."""
 
@@ -102,7 +103,7 @@ def planned_pools(plan: Plan) -> tuple[PoolSpec, ...]:
     found = []
     for place, each in enumerate(plan.each_pool):
         one = plan.of_pool(each)
-        for name in UNSIMULATED:
+        for name in NOT_IN_POOLS:
             if getattr(each.strategy, name) > 1:
                 message = f"replicas with {name} {getattr(each.strategy, name)} are not simulated under a load"
                 hint = "`gnomon predict` prices their steps."

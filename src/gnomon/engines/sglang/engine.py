@@ -92,12 +92,14 @@ class Sglang:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+    def not_modelled(
+        self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = (), *, under_load: bool = False
+    ) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
         priced = degrees.experts_priced(chip)
         rest = {name: value for name, value in given.items() if (name, value) not in priced}
-        return (*there, *not_modelled(rest, idle))
+        return (*there, *not_modelled(rest, idle, under_load))
 
     def runs_not_on(self, chip: Chip) -> str:
         return checks.not_run(chip)

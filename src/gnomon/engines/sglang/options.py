@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
-from gnomon.engines.option_values import bad_value, boolean
+from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.sglang.order import ORDERS
 from gnomon.errors import InputError, unknown_name
@@ -45,6 +45,8 @@ class SglangOption:
     """Why no figure depends on it, where none does."""
     idle: str = ""
     """Why an answer may not depend on it, of settings that others do depend on."""
+    idle_under_load: str = ""
+    """Why that of a simulated load may not, where it is another reason."""
     flagged: str = ""
     """Its flag, where that has another name."""
 
@@ -94,7 +96,8 @@ OPTIONS = (
     SglangOption(
         "schedule_policy", str, "the order in which waiting requests are tried",
         default=ORDERS[0], choices=ORDERS,
-        idle="it decides who waits, which only a simulated load has, and nobody waits for long here",
+        idle="one step has no queue",
+        idle_under_load=OVERRIDDEN,
     ),
     SglangOption(
         "schedule_conservativeness", float, "how much of its possible output a running request is expected to make",
@@ -109,12 +112,14 @@ OPTIONS = (
     SglangOption(
         "enable_mixed_chunk", bool, "decodes ride along with chunks of prompts instead of pausing",
         default=False,
-        idle="it decides how steps follow one another, which only a simulated load has",
+        idle="it decides how steps follow one another, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
     SglangOption(
         "disable_overlap_schedule", bool, "schedule a step only when the one before it has ended",
         default=False,
-        idle="it decides how steps follow one another, which only a simulated load has",
+        idle="it decides how steps follow one another, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
     SglangOption(
         "disable_cuda_graph", bool, "no CUDA graphs",
@@ -208,10 +213,12 @@ def listed() -> tuple[str, ...]:
     return tuple(one.name for one in OPTIONS)
 
 
-def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+def not_modelled(
+    given: Mapping[str, Any], idle: Sequence[str] = (), under_load: bool = False
+) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME, under_load)
 
 
 def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:

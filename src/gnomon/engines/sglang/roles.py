@@ -17,8 +17,8 @@ from gnomon.engines.operations import (
     RouterServer,
     Routing,
 )
+from gnomon.engines.routers import NEAREST, POLICIES, STARTUP_S, router_left_out, routing
 from gnomon.engines.sglang import launch
-from gnomon.engines.vllm.roles import NEAREST, POLICIES, STARTUP_S, router_left_out, routing
 from gnomon.spec import Plan
 from gnomon.spec.plan import BOTH, LAYERWISE, PREFILL
 

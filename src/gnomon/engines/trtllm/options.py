@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
-from gnomon.engines.option_values import bad_value, boolean
+from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.trtllm.graphs import DEFAULT_LARGEST, batch_sizes
 from gnomon.engines.trtllm.overheads import SERVED_BY
@@ -24,7 +24,6 @@ from gnomon.spec import Model, NotModelled, Pool
 TRTLLM_EXPERTS = "TRTLLM"
 """Experts by TensorRT-LLM's own kernels for Blackwell."""
 GRAPHS = "there are no captured decode steps of these sizes here"
-QUEUED = "it decides how requests come in, which only a simulated load has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,8 @@ class TrtllmOption:
     """Why no figure depends on it, where none does."""
     idle: str = ""
     """Why an answer may not depend on it, of settings that others do depend on."""
+    idle_under_load: str = ""
+    """Why that of a simulated load may not, where it is another reason."""
 
 
 OPTIONS = (
@@ -79,13 +80,15 @@ OPTIONS = (
     TrtllmOption(
         "disable_overlap_scheduler", bool, "schedule a step only once the outputs of the last one are there",
         default=False, path="disable_overlap_scheduler",
-        idle="it decides how steps follow one another, which only a simulated load has",
+        idle="it decides how steps follow one another, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
     TrtllmOption(
         "capacity_scheduler_policy", str, "for what a request needs blocks to start: prompt and output, or the prompt",
         default=GUARANTEED_NO_EVICT, choices=(GUARANTEED_NO_EVICT, MAX_UTILIZATION),
         path="scheduler_config.capacity_scheduler_policy",
-        idle=f"{QUEUED}, or the cache here has blocks for all of them to completion",
+        idle="one step has no queue",
+        idle_under_load="the cache here has blocks for all requests to completion",
     ),
     TrtllmOption(
         "context_chunking_policy", str, "whose chunks go first; only the default is simulated",
@@ -126,7 +129,8 @@ OPTIONS = (
     TrtllmOption(
         "stream_interval", int, "output tokens that a client gets at once",
         default=1, high=2**20, path="stream_interval",
-        idle="it decides how tokens leave the engine, which only a simulated load has",
+        idle="it decides how tokens leave the engine, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
     TrtllmOption(
         "moe_config_backend", str,
@@ -145,7 +149,8 @@ OPTIONS = (
     TrtllmOption(
         "served_by", str, "what takes requests in: trtllm-serve over HTTP, or the LLM API called by trtllm-bench",
         default=SERVED_BY[0], choices=SERVED_BY, written=False,
-        idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
+        idle="it decides how requests reach the engine and tokens leave it, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
@@ -215,10 +220,12 @@ def listed() -> tuple[str, ...]:
     return tuple(one.name if one.written else f"{one.name} ({' or '.join(one.choices)})" for one in OPTIONS)
 
 
-def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+def not_modelled(
+    given: Mapping[str, Any], idle: Sequence[str] = (), under_load: bool = False
+) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME, under_load)
 
 
 def _check(settings: Mapping[str, Any], model: Model) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
-from gnomon.engines.option_values import bad_value, boolean
+from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.vllm.captures import fill_capture
 from gnomon.engines.vllm.drafts import METHODS
@@ -25,6 +25,7 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.spec import AttentionMixer, Chip, LatentAttention, Model, NotModelled, Pool
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+NO_ADAPTERS = "no request of this load has an adapter, or there are none without enable_lora"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Option:
     """Why no figure depends on it, where none does."""
     idle: str = ""
     """Why an answer may not depend on it, of settings that others do depend on."""
+    idle_under_load: str = ""
+    """Why that of a simulated load may not, where it is another reason."""
 
     @property
     def flag(self) -> str:
@@ -115,7 +118,8 @@ OPTIONS = (
     Option(
         "async_scheduling", bool, "schedule the next step while one runs",
         default=True,
-        idle="it decides how steps follow one another, which only a simulated load has",
+        idle="it decides how steps follow one another, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
     Option(
         "enforce_eager", bool, "no CUDA graphs",
@@ -134,7 +138,8 @@ OPTIONS = (
     Option(
         "scheduling_policy", str, "who is served first: by arrival, or by the priority of requests",
         default="fcfs", choices=("fcfs", "priority"),
-        idle="it orders requests that wait, which only a simulated load has",
+        idle="one step has no queue",
+        idle_under_load="no request of this load has a priority",
     ),
     Option(
         "enable_lora", bool, "serve LoRA adapters beside the base model",
@@ -145,16 +150,19 @@ OPTIONS = (
         "max_loras", int, "adapters of one step, and slots for them in the GPU's memory",
         default=1, high=1024,
         idle="there are no adapters without enable_lora",
+        idle_under_load=NO_ADAPTERS,
     ),
     Option(
         "max_lora_rank", int, "the largest rank of an adapter; all run at it",
         default=16, high=512,
         idle="there are no adapters without enable_lora",
+        idle_under_load=NO_ADAPTERS,
     ),
     Option(
         "max_cpu_loras", int, "adapters kept in the host's memory; as many as max_loras where not given",
         high=2**20,
-        idle="it decides which adapters are read again, which only a simulated load with more of them has",
+        idle="it decides which adapters are read again, and this is one step",
+        idle_under_load=NO_ADAPTERS,
     ),
     Option(
         "kv_offloading_size", float, "GiB of the host's memory that keep KV blocks beside the GPU's",
@@ -165,6 +173,7 @@ OPTIONS = (
         "speculative_method", str, "what writes drafts that decodes verify",
         default="none", choices=METHODS, written="--speculative-config.method",
         idle="drafts are verified in decode steps of a simulated load",
+        idle_under_load=OVERRIDDEN,
     ),
     Option(
         "num_speculative_tokens", int, "drafts of each sequence in a step",
@@ -189,7 +198,8 @@ OPTIONS = (
     Option(
         "front_end", str, "what takes requests in: vllm serve over http, or the engine called in_process",
         default=FRONT_ENDS[0], choices=FRONT_ENDS, flagged=False,
-        idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
+        idle="it decides how requests reach the engine and tokens leave it, and this is one step",
+        idle_under_load=OVERRIDDEN,
     ),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
@@ -239,10 +249,12 @@ def listed() -> tuple[str, ...]:
     )
 
 
-def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+def not_modelled(
+    given: Mapping[str, Any], idle: Sequence[str] = (), under_load: bool = False
+) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME)
+    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME, under_load)
 
 
 def caches_prefixes(model: Model) -> bool:

@@ -21,6 +21,7 @@ from gnomon.engines.operations import (
     RouterServer,
     Routing,
 )
+from gnomon.engines.routers import NEAREST, POLICIES, STARTUP_S, router_left_out, routing
 from gnomon.engines.vllm import launch
 from gnomon.spec import Plan
 from gnomon.spec.plan import BOTH, DECODE, LAYERWISE, PREFILL
@@ -31,12 +32,6 @@ SIDE_CHANNEL_PORT = 5600
 """vLLM's default; a data-parallel rank adds its number, so servers of a node are as far apart as their chips."""
 SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_"
 ROUTER, ROUTER_VERSION, ROUTER_PORT = "vllm-router", "0.1.16", 30000
-POLICIES = {"random": "random", "round-robin": "round_robin", "prefix-aware": "cache_aware"}
-DEFAULT_POLICY = POLICIES["prefix-aware"]
-NEAREST = {"least-requests": "power_of_two", "least-kv": "power_of_two", "weighted": "random"}
-"""Policies for what the router does not have: the less loaded of two random servers, and one at random."""
-STARTUP_S = 1800
-"""Half an hour to load the weights and capture graphs, as for a container."""
 GRAPH_ROLE = "--disaggregation-mode"
 DYNAMO_MODULE, DYNAMO_RUNTIME, DYNAMO_HAS = "dynamo.vllm", "vllm-runtime", "0.23.0"
 
@@ -102,10 +97,6 @@ def router(plan: Plan, addresses: Sequence[Address], reached: bool) -> RouterSer
     )
 
 
-def router_left_out(plan: Plan, router: str, policy: str) -> tuple[str, ...]:
-    return (f"the router {plan.router}: {router} does not have it, and has {policy} in its place",)
-
-
 def _servers(plan: Plan, addresses: Sequence[Address]) -> list[str]:
     if not plan.disaggregated:
         return ["--worker-urls", *(each.url for each in addresses)]
@@ -124,25 +115,6 @@ def routed_by(words: Sequence[str], names: CommandNames) -> Routing | None:
     if not words or words[0].rpartition("/")[2] != ROUTER:
         return None
     return routing(words)
-
-
-def routing(words: Sequence[str]) -> Routing:
-    """The policy behind `--policy`, or its default, and the servers of each role."""
-    values = [after for before, after in pairwise(words) if before == "--policy"]
-    values += [word.partition("=")[2] for word in words if word.startswith("--policy=")]
-    policy = values[0] if values else DEFAULT_POLICY
-    found = next((name for name, known in POLICIES.items() if known == policy), "")
-    return Routing(router=found, policy=policy, roles=_roles_told(words))
-
-
-def _roles_told(words: Sequence[str]) -> dict[str, str]:
-    """The servers behind `--prefill URL` and `--decode URL`."""
-    flags = {f"--{role}": role for role in (PREFILL, DECODE)}
-    found = {after: flags[before] for before, after in pairwise(words) if before in flags}
-    for word in words:
-        flag, _, url = word.partition("=")
-        found |= {url: flags[flag]} if url and flag in flags else {}
-    return {url.partition("://")[2] or url: role for url, role in found.items()}
 
 
 def graph_worker(replica: PoolReplica) -> GraphWorker:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.base import Deployment
-from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics
+from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics, steady_times
 from gnomon.planning.serving.kv_transfer import KvTransfer, kv_transfer
 from gnomon.planning.serving.replicas import Replica, Setup
 from gnomon.planning.steps.energy import power_use
@@ -179,7 +179,7 @@ class PoolsEvaluator(ServingEvaluator):
             return super().part(plan, rate_per_s, count, *costs)
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
         runs: list[ServingRun] = [self._staged(plan, share, costs) for share in routed.shares]
-        figures = self._figures(plan, rate_per_s, runs, self._steady(runs))
+        figures = self._figures(plan, rate_per_s, runs, steady_times(runs))
         return figures, self._peaks([run for stage in _stages(runs)[1:] for run in stage.runs], costs[1])
 
     def _routed_to(self, plan: Candidate, rate_per_s: float, count: int, life_s: float) -> Routed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -158,7 +158,7 @@ class ServingEvaluator:
         cost, limits, curves = costs
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
         runs = self._runs(plan, routed, cost, limits, curves)
-        return self._figures(plan, rate_per_s, runs, self._steady(runs)), self._peaks(runs, limits)
+        return self._figures(plan, rate_per_s, runs, steady_times(runs)), self._peaks(runs, limits)
 
     def most_per_s(self, plan: Candidate, *costs: Any) -> float:
         """The bound on the rate of one replica by such a cost."""
@@ -267,11 +267,11 @@ class ServingEvaluator:
     def _score(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
     ) -> Score:
-        steady = self._steady(runs)
+        steady = steady_times(runs)
         figures = self._figures(plan, rate_per_s, runs, steady)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
         offered = rate_per_s * self._output_tokens
-        behind = [] if partial else [run for run in runs if _falls_behind(run)]
+        behind = [] if partial else [run for run in runs if falls_behind(run)]
         limits = self.replicas[plan.family].limits
         filling = [run for run in behind if not is_full(run, limits) and len(run.requests) < FILLED]
         settled = partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs)
@@ -288,13 +288,6 @@ class ServingEvaluator:
             partial=partial,
             detail=figures,
         )
-
-    def _steady(self, runs: list[ServingRun]) -> dict[str, Floats]:
-        """Times of the requests that the runs are judged by, by metric, in order of arrival."""
-        parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
-        order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
-        times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
-        return {metric: np.concatenate(values)[order] for metric, values in times.items()}
 
     def _figures(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], steady: Mapping[str, Floats]
@@ -318,6 +311,14 @@ class ServingEvaluator:
         )
 
 
+def steady_times(runs: Sequence[ServingRun]) -> dict[str, Floats]:
+    """Times of the requests that runs are judged by, by metric, in order of arrival."""
+    parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
+    order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
+    times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
+    return {metric: np.concatenate(values)[order] for metric, values in times.items()}
+
+
 def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
     """Latencies in runs of a first part of the load, after the warm-up, which is at most half of it."""
     found = []
@@ -338,5 +339,6 @@ def is_full(run: ServingRun, limits: ServingLimits) -> bool:
     return run.peak_sequences >= FULL * limits.max_sequences or run.peak_kv_blocks >= FULL * limits.kv_blocks
 
 
-def _falls_behind(run: ServingRun) -> bool:
+def falls_behind(run: ServingRun) -> bool:
+    """Whether the queue of a replica grows."""
     return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.errors import DoesNotFitError, InputError
-from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
-from gnomon.planning.serving.pools import PoolsInput
+from gnomon.planning.serving.evaluator import (
+    GROWN,
+    MOST_REQUESTS,
+    ServingEvaluator,
+    falls_behind,
+    statistics,
+    steady_times,
+)
+from gnomon.planning.serving.pools import PooledSystem, PoolsInput, bound_pools
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
 from gnomon.planning.serving.searched import LEAST_REQUESTS, MOST_TRACE
-from gnomon.planning.serving.simulate_pools import simulate_pools
+from gnomon.planning.serving.simulate import check_lengths
+from gnomon.planning.serving.simulate_pools import as_run, pools_report
 from gnomon.planning.serving.task import PlanTask
+from gnomon.planning.steps.energy import power_use
 from gnomon.search import Candidate, Level, PlanFamily
-from gnomon.spec import Goal, Plan
+from gnomon.search.arrivals import Arrivals
+from gnomon.search.judge import is_settled
+from gnomon.sim.serving import ServingRun
+from gnomon.sim.serving.system import SystemRun
+from gnomon.spec import Goal, Plan, Requests
 from gnomon.spec.answers import PlanScore, ServingReport
 
 UNSIMULATED = ("cp",)
@@ -41,31 +53,100 @@ def plan_under(plan: Plan, task: PlanTask) -> PlanScore:
     return PlanBook(task, evaluator).score(evaluator.evaluate(candidate, arrivals.rate_per_s, Level.TO_THE_END))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolsRun:
+    """A load, or a stretch of it, on pools."""
+
+    system: PooledSystem
+    run: SystemRun
+    stream: Requests
+
+    @property
+    def judged(self) -> tuple[ServingRun, ...]:
+        """The replicas' runs; of two stages what clients see of both."""
+        return self.run.stages[0] if len(self.run.stages) == 1 else (as_run(self.system, self.run),)
+
+    def power_w(self, rate_per_s: float) -> float:
+        """Watts of all replicas at a rate, as in the middle of a run."""
+        found = 0.0
+        for pool, runs in self.system.runs_of(self.run):
+            uses = [power_use(pool.deployment, one) for one in runs]
+            found += sum(use.mean_w(rate_per_s * use.busy_s / len(self.stream)) for use in uses)
+            waiting_w = pool.deployment.strategy.ranks * pool.deployment.profile.power["active_w"]
+            found += (pool.spec.replicas - len(runs)) * waiting_w
+        return found
+
+
 def pools_under(given: PoolsInput, goals: Sequence[Goal]) -> dict[str, Any]:
-    """The figures of a plan with several pools under its load, by the names that those of one pool have."""
-    load = given.load
-    if not load.rate_per_s and not load.trace:
+    """The figures of a plan with several pools under its load, by the names that those of one pool have: over the same
+    part of a run, and judged in the same way."""
+    arrivals = Arrivals(given.load, given.router, given.trace)
+    rate = arrivals.rate_per_s
+    if not rate:
         raise InputError("the load has no rate", where="load.rate_per_s", hint="Give --rate.")
-    count = max(LEAST_REQUESTS, min(load.requests or MOST_TRACE, MOST_REQUESTS))
-    found = simulate_pools(given if load.trace else replace(given, load=replace(load, requests=count)))
-    times = {"ttft": found.ttft_s, "tpot": found.tpot_s, "e2e": found.e2e_s}
-    met = all(times[goal.metric].get(goal.statistic, math.inf) <= goal.limit_s for goal in goals)
-    usd_h = found.cost_usd / (found.makespan_s / 3600)
+    served = _settled(given, arrivals)
+    last = served[-1]
+    found = pools_report(given, last.system, last.run, as_run(last.system, last.run), last.stream)
+    judged = [run for one in served for run in one.judged]
+    steady = {metric: statistics(values) for metric, values in steady_times(judged).items()}
+    grows = found.overloaded or any(map(falls_behind, judged))
+    met = all(steady[goal.metric][goal.statistic] <= goal.limit_s for goal in goals)
+    usd_h = sum(pool.usd_h for pool in last.system.pools)
+    tokens_per_s = found.output_tokens_per_s if grows else rate * float(arrivals.whole.output_tokens.mean())
     return {
-        "feasible": met and not found.overloaded,
+        "feasible": met and not grows and all(map(_has_settled, judged)),
         "usd_h": usd_h,
-        "predicted": _offered(found, usd_h, load.rate_per_s),
+        "predicted": _offered(_steady(found, steady, last.power_w(rate)), usd_h, tokens_per_s, grows),
     }
 
 
-def _offered(found: ServingReport, usd_h: float, rate_per_s: float | None) -> dict[str, Any]:
-    """Figures of pools; those for a million tokens at the load's own rate, which they sustain unless they are
-    overloaded, and not over the time until the last of some requests has ended."""
+def _settled(given: PoolsInput, arrivals: Arrivals) -> list[PoolsRun]:
+    """Runs of growing length, until they have settled, or a queue grows, or the load has no more requests."""
+    count = max(LEAST_REQUESTS, min(given.load.requests or MOST_TRACE, MOST_REQUESTS))
+    served: list[PoolsRun] = []
+    span = 0.0
+    while True:
+        routed = arrivals.of(1, count, span).at_rate(arrivals.rate_per_s)
+        if routed.requests <= sum(len(one.stream) for one in served):
+            return served
+        served = [_served(given, share) for share in routed.shares]
+        judged = [run for one in served for run in one.judged]
+        grows = routed.requests >= GROWN and any(map(falls_behind, judged))
+        if grows or routed.requests >= MOST_REQUESTS or all(map(_has_settled, judged)):
+            return served
+        count = min(2 * routed.requests, MOST_REQUESTS)
+        span = float(count)
+
+
+def _served(given: PoolsInput, stream: Requests) -> PoolsRun:
+    system = bound_pools(given, stream)
+    for pool in system.pools:
+        check_lengths(stream, given.load.trace, given.trace, pool.spec.replica, pool.limits.max_context)
+    return PoolsRun(system=system, run=system.run(stream), stream=stream)
+
+
+def _has_settled(run: ServingRun) -> bool:
+    return is_settled(run.requests.arrival_s, run.finish_s)
+
+
+def _steady(found: ServingReport, times: Mapping[str, Mapping[str, float]], power_w: float) -> ServingReport:
+    """A report with the times and watts of the steady part; bands keep their relative widths."""
+    new = {f"{metric}_s": dict(by) for metric, by in times.items()} | {"power_w": {"mean": power_w}}
+    bands = dict(found.bands)
+    for name, by in new.items():
+        whole = {"mean": found.power_w} if name == "power_w" else getattr(found, name)
+        bands[name] = {
+            each: (low * by[each] / whole[each], high * by[each] / whole[each]) if whole.get(each) else (low, high)
+            for each, (low, high) in bands[name].items()
+        }
+    return replace(found, ttft_s=new["ttft_s"], tpot_s=new["tpot_s"], e2e_s=new["e2e_s"], power_w=power_w, bands=bands)
+
+
+def _offered(found: ServingReport, usd_h: float, tokens_per_s: float, grows: bool) -> dict[str, Any]:
+    """Figures of pools; those for a million tokens at the load's own rate, which they sustain unless a queue grows, and
+    not over the time until the last of some requests has ended."""
     figures = found.to_dict()
-    tokens_per_s = found.output_tokens_per_s
-    if not found.overloaded and found.run is not None:
-        requests = found.run.requests
-        tokens_per_s = (rate_per_s or requests.rate_per_s) * float(requests.output_tokens.mean())
+    if not grows:
         rates = ("output_tokens_per_s", "usd_per_mtok")
         figures["bands"] = {name: band for name, band in figures.get("bands", {}).items() if name not in rates}
     return figures | {

@@ -72,7 +72,7 @@ def report(
     return PlanReport(
         title=question.title,
         not_modelled=(
-            *replica.engine.not_modelled(question.engine.settings, chip, _idle(question, replica)),
+            *replica.engine.not_modelled(question.engine.settings, chip, _idle(question, replica), under_load=True),
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
@@ -177,6 +177,8 @@ class PlanBook:
         offered = score.rate_per_s * job.output_tokens
         tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
         usd_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6)
+        if tokens_per_s != offered:
+            score = replace(score, wh_per_mtok=score.wh_per_mtok * offered / tokens_per_s)
         written = {
             "usd_h": usd_h,
             "usd_per_mtok": usd_per_mtok,

@@ -69,11 +69,13 @@ def _inputs(task: PlanTask, best: Best) -> Iterator[Changed]:
     def at_rate(times: float) -> PlanTask:
         return replace(task, arrivals=replace(arrivals, load=replace(load, rate_per_s=times * rate)))
 
+    own = float(whole.unshared_tokens.mean())
+    shared = 1 - own / float(whole.input_tokens.mean())
     yield Changed("rate", rate, at_rate)
     if load.turns == 1:  # a turn of a session is part of the prompts after it
-        yield Changed("input length", float(whole.input_tokens.mean()), lambda times: lengths(input=times))
+        name = "unshared input" if shared > 0 else "input length"
+        yield Changed(name, own, lambda times: lengths(input=times))
         yield Changed("output length", float(whole.output_tokens.mean()), lambda times: lengths(output=times))
-    shared = 1 - float(whole.unshared_tokens.sum()) / float(whole.input_tokens.sum())
     if whole.prefixes is not None and shared > 0:
         yield Changed("shared prompts", shared, lambda times: lengths(shared=times), grows=False)
     accepted = _accepted(task, best)
@@ -191,20 +193,28 @@ def _crossing(task: PlanTask, best: Best, chip: str) -> tuple[float, Best | None
     if other is None:
         return 1.0, None
     factor = _equal(task, best, other, chip)
+    assert factor is not None  # one of the two has none of them
     for _ in range(CROSSINGS if task.pools != AGGREGATED else 0):
         at = _priced(task, chip, factor)
         found = best_of(at)
         if found is None or usd_h_of(at, found) >= usd_h_of(at, best) * (1 - 1e-9):
             break
-        other, factor = found, _equal(task, best, found, chip)
+        nearer = _equal(task, best, found, chip)
+        if nearer is None:
+            break  # no price of the chip decides between them
+        other, factor = found, nearer
     return factor, other
 
 
-def _equal(task: PlanTask, one: Best, other: Best, chip: str) -> float:
-    """Times the price of a chip at which two plans cost the same."""
+def _equal(task: PlanTask, one: Best, other: Best, chip: str) -> float | None:
+    """Times the price of a chip at which two plans cost the same; None where they have as many of it, so that their
+    prices differ by the same at any price of it."""
+    more = _chips(one, chip) - _chips(other, chip)
+    if not more:
+        return None
     each = task.chip(chip).price_usd_h
     rest = [usd_h_of(task, plan) - _chips(plan, chip) * each for plan in (one, other)]
-    return (rest[1] - rest[0]) / (each * (_chips(one, chip) - _chips(other, chip)))
+    return (rest[1] - rest[0]) / (each * more)
 
 
 def _chips(best: Best, chip: str) -> int:

@@ -48,7 +48,7 @@ def simulate_pools(given: PoolsInput, progress: Callable[[int], None] | None = N
         progress(len(stream))
     found = as_run(system, run)
     more = pool_results(found, list(system.replicas_of(run, logs)), given.options) if logged else {}
-    return replace(_report(given, system, run, found, stream), **more)
+    return replace(pools_report(given, system, run, found, stream), **more)
 
 
 def as_run(system: PooledSystem, run: SystemRun) -> ServingRun:
@@ -74,9 +74,10 @@ def as_run(system: PooledSystem, run: SystemRun) -> ServingRun:
     )
 
 
-def _report(
+def pools_report(
     given: PoolsInput, system: PooledSystem, run: SystemRun, found: ServingRun, stream: Requests
 ) -> ServingReport:
+    """What a run of the pools came to."""
     pools = tuple(_pool_use(system, run, found.makespan_s))
     joules, cost = (sum(pool[name] for pool in pools) for name in ("energy_j", "cost_usd"))
     made, span = int(stream.output_tokens.sum()), found.makespan_s
@@ -172,7 +173,7 @@ def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests, preem
     for pool in system.pools:
         spec = pool.spec.replica
         idle = idle_settings(pool.engine, pool.deployment, spec.settings, stream, preempted)
-        for one in pool.engine.not_modelled(spec.settings, pool.deployment.pool.chip, idle):
+        for one in pool.engine.not_modelled(spec.settings, pool.deployment.pool.chip, idle, under_load=True):
             listed[one.option, one.why] = one
     yield from listed.values()
     if system.transfer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from gnomon.engines.base import Deployment, Engine
@@ -26,6 +26,8 @@ COLUMNS = {"adapter": "adapter", "priority": "priority"}
 """Columns of a trace that they come from."""
 CHUNKED = (ChunkedPolicy, OrderedPolicy, SteppedPolicy)
 """Schedulers that decide the same, each with more features than the one before it."""
+ADAPTER_LIMITS = {one.name for one in fields(ServingLimits) if "adapter" in one.name}
+"""Limits that only requests with adapters meet."""
 ROUTED = "plans take turns one by one, at the earliest time they can arrive: a router may send them anywhere"
 
 
@@ -57,27 +59,30 @@ def idle_settings(
     def told(limits: ServingLimits) -> ServingLimits:
         gone: dict[str, Any] = {}
         if stream.adapter is None:
-            gone |= {"adapter_slots": 0, "host_adapters": 0, "adapter_copy_s": 0.0, "adapter_read_s": 0.0}
+            gone |= {one.name: one.default for one in fields(ServingLimits) if one.name in ADAPTER_LIMITS}
         if stream.priority is None:
             gone["by_priority"] = False
         if stream.prefixes is None and not preempted:
             gone |= {"host_blocks": 0, "host_block_s": 0.0, "host_copy_s": 0.0}
         return replace(limits, **gone, policy=_scheduler(limits), cache=None, kv_blocks=0)
 
-    found, limits = [], engine.limits(deployment)
-    for name in given:
-        fewer = {key: value for key, value in given.items() if key != name}
+    limits = engine.limits(deployment)
+    kept, before = dict(given), limits
+    for name in (*given, *given):  # some can only be left out once others are
+        fewer = {key: value for key, value in kept.items() if key != name}
+        if name not in kept:
+            continue
         try:
             settings = engine.settings(fewer, deployment.model, deployment.pool)
             other = engine.limits(replace(deployment, settings=dict(deployment.settings) | settings))
         except GnomonError:
             continue
         alone = stream.prefixes is None and not preempted and _scheduler(limits) == _scheduler(other)
-        names = ("by_priority", "host_blocks", "adapter_slots", *(["cache"] if alone else []))
-        ordered = any(getattr(limits, one) != getattr(other, one) for one in names)
+        names = ("by_priority", "host_blocks", *ADAPTER_LIMITS, *(["cache"] if alone else []))
+        ordered = any(getattr(before, one) != getattr(other, one) for one in names)
         if ordered and told(limits) == told(other):
-            found.append(name)
-    return tuple(found)
+            kept, before = fewer, other
+    return tuple(name for name in given if name not in kept)
 
 
 def _scheduler(limits: ServingLimits) -> Any:

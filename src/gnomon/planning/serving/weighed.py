@@ -18,7 +18,7 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.answers.serving import WeighedTechnique
 from gnomon.techniques import ServingTechnique, served, techniques
-from gnomon.units import format_money, format_rate
+from gnomon.units import format_duration, format_money, format_rate
 
 NARROW_KV = "fp8"
 NONE = "none"
@@ -150,9 +150,7 @@ def _told(
     known = WeighedTechnique(name=choice.name, lossless=choice.lossless, used=choice in best)
     if choice.reject_reason or alone in refused:
         return {**known, "why": choice.reject_reason or refused[alone]}
-    one, plain = found.get(alone), found.get(without)
-    if one is None:
-        return {**known, "why": "no plan meets the goals with it alone"}
+    one, plain = found[alone], found.get(without)
     told: WeighedTechnique = {**known, "label": one.label, "usd_h": one.usd_h, "why": _bought(task, one, plain)}
     if task.objective.name == "throughput":
         told["rate_per_s"] = one.rate_per_s
@@ -160,18 +158,21 @@ def _told(
 
 
 def _bought(task: PlanTask, one: FoundPlan, plain: FoundPlan | None) -> str:
-    """`$2.10/h, $3.29/h without it`."""
+    """`$2.10/h, $3.29/h without it`, by the figure of the objective."""
     if plain is None:
         return "no plan meets the goals without it"
-    if task.objective.name == "throughput":
-        pair = [format_rate(each.rate_per_s) for each in (one, plain)]
-    elif task.objective.name == "cost":
-        pair = [f"{format_money(each.usd_h)}/h" for each in (one, plain)]
-    elif task.objective.name == "energy":
-        pair = [f"{each.worth:,.0f} Wh/Mtok" for each in (one, plain)]
-    else:
-        pair = [f"{format_money(each.usd_h)}/h" for each in (one, plain)]
+    pair = [_worth(task, each) for each in (one, plain)]
     if one.better_than(plain):
         return f"{pair[0]}, {pair[1]} without it"
     told = f"{pair[0]}, {pair[1]} without it" if pair[0] != pair[1] else f"{pair[0]} with and without it"
     return f"buys nothing: {told}"
+
+
+def _worth(task: PlanTask, one: FoundPlan) -> str:
+    if task.objective.name == "throughput":
+        return format_rate(one.rate_per_s)
+    if task.objective.name == "energy":
+        return f"{one.worth:,.0f} Wh/Mtok"
+    return (
+        f"{format_money(one.usd_h)}/h" if task.objective.name == "cost" else f"{format_duration(one.worth)} end to end"
+    )

@@ -68,7 +68,8 @@ class Sensitivity(TypedDict, total=False):
     """What becomes of the best plan if one input is otherwise and all others stay."""
 
     input: str
-    """`rate`, `input length`, `output length`, `shared prompts`, `draft acceptance`, or `price of CHIP`."""
+    """`rate`, `input length` (`unshared input` where prompts share beginnings), `output length`, `shared prompts`,
+    `draft acceptance`, or `price of CHIP`."""
     now: float
     """Requests per second, mean tokens, shares, or dollars per hour of a chip."""
     holds_to: float | None
