@@ -60,9 +60,6 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "draft_parameters": 0.0,
         "draft_model": "",
         "front_end": "http",
-        "enable_eplb": False,
-        "num_redundant_experts": 0,
-        "expert_popularity": "uniform",
     }
 
 
