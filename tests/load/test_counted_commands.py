@@ -99,6 +99,15 @@ def test_loops_of_unknown_length(words: str) -> None:
     assert "loop of unknown length" in refused(f"for i in {words}; do {SERVE} & done")
 
 
+@pytest.mark.parametrize(("last", "known"), [("break", False), ("continue", False), ("wait", True)])
+def test_loops_that_may_end_early(last: str, known: bool) -> None:
+    text = f"for i in 1 2; do for t in 1 2 3; do curl && break; done; {SERVE} & {last}; done"
+    if known:
+        assert replicas(text) == 2
+    else:
+        assert "loop of unknown length" in refused(text)
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [
@@ -119,6 +128,7 @@ def test_loops_of_unknown_length(words: str) -> None:
         (f"up() {{ {SERVE} --port $1 & }}; for i in 1 2; do up $i; done", 2),
         (f"function up {{\n  {SERVE} &\n}}\nup\nup\n", 2),
         (f"up ()\n{{\n  {SERVE} &\n}}\nup\n", 1),
+        (f"ssh a '{SERVE} --port 80' & tmux new -d '{SERVE}'; eval \"{SERVE}\"; ssh b {SERVE}", 4),
         (f"down() {{ {SERVE}; }}\n{SERVE}", 1),
     ],
 )
@@ -132,6 +142,7 @@ def test_a_function_has_its_own_arguments() -> None:
     assert gnomon.import_plan(f'up() {{ {SERVE} "$@"; }}; up -tp 4', on="H100").plan.strategy.tp == 4
     assert gnomon.import_plan(f"up() {{ {SERVE} -tp $2; }}; up a 4", on="H100").plan.strategy.tp == 4
     assert gnomon.import_plan(f"up() {{ shift; {SERVE} -tp $1; }}; up a 4", on="H100").plan.strategy.tp == 4
+    assert "$A" in refused(f"up() {{ A=2; }}; if a; then up; fi; {SERVE} -tp $A")
     assert "degrees" in refused(f"up() {{ {SERVE} -tp $1; }}; up 2; up 4")
 
 
@@ -143,6 +154,7 @@ def test_a_function_has_its_own_arguments() -> None:
         f"cat hosts | xargs -I{{}} {SERVE}",
         f"seq 4 | xargs {SERVE}",
         f"parallel {SERVE} < hosts",
+        "torchrun --nproc-per-node 4 -m vllm.entrypoints.openai.api_server --model llama-3.1-8b",
         f"srun --ntasks=3 {NODES}",
     ],
 )
@@ -162,6 +174,7 @@ def test_a_function_that_nobody_calls_starts_nothing() -> None:
         (f"{SERVE} || {SERVE}", 1),
         (f"{SERVE} || {SERVE} || {SERVE}; {SERVE}", 2),
         (f"test -f a || {SERVE} & test -f b || {SERVE} &", 2),
+        (f"a || b; {SERVE} || {SERVE}; c || {SERVE}", 2),
         (f"{SERVE}; exit 0; {SERVE}", 1),
         (f"exec {SERVE}\n{SERVE}", 1),
         (f"exec > log\n{SERVE}", 1),
@@ -171,10 +184,22 @@ def test_a_function_that_nobody_calls_starts_nothing() -> None:
         (f"if test $A; then exit; else {SERVE}; fi; {SERVE}", 2),
         (f"if a; then {SERVE}; elif b; then {SERVE}; else {SERVE}; fi", 1),
         (f"if a; then {SERVE}; fi; {SERVE}", 2),
+        (f"up() {{ {SERVE} & return; {SERVE}; }}; if a; then up; fi; {SERVE}", 2),
+        (f"up() {{ if a; then {SERVE} & return; fi; {SERVE}; }}; up; up", 2),
     ],
 )
 def test_one_of_several_branches_runs(text: str, count: int) -> None:
     assert replicas(text) == count
+
+
+@pytest.mark.parametrize("text", [f"{{ {SERVE}; }} || {SERVE}", f"({SERVE})||{SERVE}", f"( {SERVE} ) || {SERVE}"])
+def test_a_server_behind_a_group_that_fails(text: str) -> None:
+    assert "where a group of commands fails" in refused(text)
+    assert replicas(text.rpartition("vllm")[0] + "exit 1") == 1
+
+
+def test_functions_without_end() -> None:
+    assert "deep" in refused(f"f() {{ f; {SERVE} & }}; f")
 
 
 def test_branches_with_different_numbers_of_servers() -> None:

@@ -14,7 +14,7 @@ _GLOB = re.compile(r"[*?\[]")
 _BATCH = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
 _ARRAY = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?")
 SLURM, MPI = ("srun",), ("mpirun", "mpiexec", "orterun")
-EACH = ("xargs", "parallel", "pdsh", "clush", "pssh", "parallel-ssh")
+EACH = ("xargs", "parallel", "pdsh", "clush", "pssh", "parallel-ssh", "torchrun")
 """Programs that start a command once for each of their items."""
 TASKS = {
     "tasks": ("-n", "--ntasks", "-np", "--np", "--n"),

@@ -80,7 +80,13 @@ def manifest_processes(
         for process in _containers(pod, where, used, maps):
             count_of = count * process.count
             yield replace(
-                process, name=name, count=count_of, counted=True, nodes=nodes, chip=_chip(pod), unknown=unknown
+                process,
+                name=name,
+                count=count_of,
+                counted=True,
+                nodes=nodes,
+                chip=_chip(pod),
+                unknown=unknown or process.unknown,
             )
 
 
@@ -158,6 +164,7 @@ def _shelled(process: StartedProcess, used: ShellVariables) -> Iterator[StartedP
             words=one.words,
             count=one.count,
             tasks=one.tasks,
+            unknown=one.unknown,
             branches=one.branches,
             files=one.files,
             environment={**process.environment, **one.environment},

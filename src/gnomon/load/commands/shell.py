@@ -25,8 +25,11 @@ BESIDE = ("then", "do", "else", "elif", "{", "}", "!", "time", "exec", "command"
 DECLARES = ("export", "readonly", "local", "declare", "typeset", "set", "unset", "env")
 TALKS = ("echo", "printf", "pkill", "pgrep", "killall", "grep", "trap", "pip", "uv-pip", "which", "cd", "source")
 """Programs that may name a server without starting it."""
+RUNS_TEXT = ("ssh", "tmux", "screen", "eval")
+"""Programs that hand a text to a shell."""
 MOST_DEPTH = 8
 _GRAMMAR = ("then", "do", "else", "{", "!", "time", "nohup", "sudo")
+_AFTER_GROUP = "a server is started only where a group of commands fails"
 _INTO = (">", ">|", ">>", "&>", ">&", "&>>")
 
 
@@ -62,13 +65,43 @@ class _Run:
     input_words: list[str] = field(default_factory=list)
     """Those of the command that writes the input of this one."""
 
-    def meets(self, operator: str) -> None:
-        self.after = operator
+    grouped: bool = False
+    """Whether `||` stands behind a block or a subshell."""
+    given: Sequence[str] = ()
+    at: int = 0
+    """Where in the tokens we are."""
+
+    def each(self, given: Sequence[str]) -> Iterator[str]:
+        self.given = given
+        for self.at, token in enumerate(given):
+            yield token
+
+    def meets(self, operator: str, current: Sequence[str], choice: int) -> bool:
+        """Take the operator behind a command; whether a new choice begins with it."""
+        self.after = operator.strip("()") or operator[:1]
         self.input_words = self.words if self.before == "|" else []
+        begins = self.after == "||" and self.before != "||"
+        if begins:
+            self.choice, self.tried = choice, 0
+            self.grouped = operator != "||" or not current or current[0] in ("}", "fi", "done", "esac")
+        return begins
 
     def passes(self, operator: str) -> None:
-        self.before = operator
+        self.tried += self.after == "||"
+        self.before = self.after
         self.inside = max(0, self.inside + operator.count("(") - operator.count(")"))
+
+    def breaks(self) -> bool:
+        """Whether the loop whose head was just read may end before its list does."""
+        depth, opens = 1, True
+        for token in self.given[self.at :]:
+            if opens:
+                depth += OPENING.get(token) == "done"
+                depth -= token == "done"
+                if not depth or (depth == 1 and token in ("break", "continue")):
+                    return bool(depth)
+            opens = bool(_OPERATOR.fullmatch(token)) or token in BESIDE
+        return False
 
 
 @dataclass(slots=True)
@@ -92,6 +125,8 @@ class ShellReader:
     """How many processes what we are in is launched as; 0 where that is not known."""
     choices: int = 0
     """How many choices were met."""
+    sometimes: bool = False
+    """Whether the function or text that we are in may not run, or several times."""
     either: tuple[tuple[int, int], ...] = ()
     """Branches that all that follows is in: the other one ends the script."""
     _run: _Run = field(default_factory=lambda: _Run())
@@ -108,7 +143,7 @@ class ShellReader:
         current: list[str] = []
         handed: list[tuple[str, str]] = []
         outer, self._run = self._run, _Run()
-        found = iter([*given, ";"])
+        found = self._run.each([*given, ";"])
         for token in found:
             if _REDIRECTION.fullmatch(token):
                 handed.append((token, next(found, "")))
@@ -119,7 +154,7 @@ class ShellReader:
                 self.functions[named] = body, tuple(_taken(body, documents))
                 current = []
             elif _OPERATOR.fullmatch(token):
-                self._run.meets(token)
+                self.choices += self._run.meets(token, current, self.choices + 1)
                 self._write(current, handed, documents)
                 words = self._run.words
                 yield from self._command(current)
@@ -159,7 +194,7 @@ class ShellReader:
     @property
     def _sure(self) -> bool:
         """Whether the command here runs, and once."""
-        return not self.blocks and self._run.before not in ("&&", "||")
+        return not self.blocks and not self.sometimes and self._run.before not in ("&&", "||")
 
     def _filled(self, document: HereDocument) -> str:
         """A here document with what the script itself sets; a `Variable` where something in it is not known."""
@@ -175,7 +210,7 @@ class ShellReader:
             if token.startswith(")"):
                 break
             words += self.variables.words(token) if token != ";" else []
-        if (self.blocks or (name in self.variables.lists and not added)) and not self.loops:
+        if (self.blocks or self.sometimes or (name in self.variables.lists and not added)) and not self.loops:
             self.variables.forget(name)
         if any(isinstance(word, Variable) for word in words) and not added:
             self.variables.forget(name)
@@ -236,12 +271,8 @@ class ShellReader:
     def _branches(self) -> tuple[tuple[int, int], ...]:
         """The branches that we are in, outermost first."""
         inside = [(block.choice, block.branch) for block in self.blocks if block.end != "done"]
-        if self._run.after == "||" or self._run.before == "||":
-            if self._run.before != "||":
-                self.choices += 1
-                self._run.choice, self._run.tried = self.choices, 0
+        if "||" in (self._run.after, self._run.before):
             inside.append((self._run.choice, self._run.tried))
-            self._run.tried += 1
         return (*self.either, *inside)
 
     def _loop(self, raw: list[str]) -> None:
@@ -249,14 +280,14 @@ class ShellReader:
         name, times = raw[1] if len(raw) > 1 else "", 0
         if raw[0] == "for" and raw[2:3] == ["in"]:
             each = [loop_times(token, self.variables.words(token)) for token in raw[3:]]
-            times = sum(each) if all(each) else 0
+            times = sum(each) if all(each) and not self._run.breaks() else 0
         self.variables.forget(name)
         self.loops.append((name, times))
         del raw[1:]
 
     def _assign(self, environment: Mapping[str, str]) -> None:
         for name, value in environment.items():
-            self.variables.set(name, value, sure=not self.blocks)
+            self.variables.set(name, value, sure=not self.blocks and not self.sometimes)
 
     def _declared(self, words: list[str], environment: Mapping[str, str]) -> Iterator[StartedProcess]:
         """`export NAME=VALUE`, and `env NAME=VALUE command`."""
@@ -274,8 +305,11 @@ class ShellReader:
         inner, body, before = _inner_text(words), self.functions.get(words[0]), self.tasks
         self.tasks *= launched_tasks(words, self.batch, self._run.input_words)
         branches = self._branches()
+        if body is not None and self.depth >= MOST_DEPTH:
+            raise InputError(f"its functions call each other more than {MOST_DEPTH} deep", where=self.where)
         if (inner is not None or body is not None) and self.depth < MOST_DEPTH:
-            either, self.either = self.either, branches
+            outer = self.either, self.blocks, self.sometimes
+            self.either, self.blocks, self.sometimes = branches, [], not self._sure
             self.depth += 1
             if inner is not None:
                 yield from self.processes(inner)
@@ -284,7 +318,7 @@ class ShellReader:
                 yield from self._tokens(body[0], list(body[1]))
                 self.variables.arguments = arguments
             self.depth -= 1
-            self.tasks, self.either = before, either
+            self.tasks, (self.either, self.blocks, self.sometimes) = before, outer
             return
         count = 1
         for _, times in self.loops:
@@ -297,6 +331,7 @@ class ShellReader:
             count=count,
             tasks=self.tasks,
             branches=branches,
+            unknown=_AFTER_GROUP if self._run.before == "||" and self._run.grouped else "",
             files=self.files.texts(),
         )
         self.tasks = before
@@ -337,7 +372,9 @@ def _body(found: Iterator[str], *, opened: bool) -> tuple[str, ...]:
 
 
 def _inner_text(words: list[str]) -> str | None:
-    """What `sh -c TEXT` runs, wherever it stands in a command."""
+    """What `sh -c TEXT` runs, wherever it stands in a command, and `ssh HOST TEXT`, `tmux … TEXT` and `eval TEXT`."""
+    if words[0].rpartition("/")[2] in RUNS_TEXT:
+        return next((word for word in words[1:] if " " in word and not word.startswith("$(")), None)
     for at, word in enumerate(words[:-1]):
         shell = any(_SHELLS.fullmatch(before.rpartition("=")[2]) for before in words[:at])
         if _TEXT_FOLLOWS.fullmatch(word) and shell and " " in words[at + 1]:
@@ -348,7 +385,7 @@ def _inner_text(words: list[str]) -> str | None:
 def require_counted(process: StartedProcess) -> None:
     """Refuse a server that runs nobody knows how often, and one that is scaled down to nothing."""
     if process.unknown:
-        raise InputError(process.unknown, where=process.where, hint="Import the command of its container.")
+        raise InputError(process.unknown, where=process.where, hint="Import the server's command alone.")
     if process.count < 1 and process.counted:
         raise InputError("has no replicas", where=process.where, hint="Import it with one or more.")
     if process.count < 1:
