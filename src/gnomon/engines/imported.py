@@ -35,6 +35,8 @@ class Launchers:
     """What its container images are called, in any registry."""
     entry_point: bool
     """Whether a container of such an image takes flags alone."""
+    joining: tuple[str, ...] = ()
+    """Programs in front of it that make one server of all tasks of `mpirun` or `srun`."""
 
     def own(self, words: Sequence[str], image: str = "") -> EngineCommand | None:
         """The engine's part of a command line; of a container that takes flags alone, all of it."""
@@ -57,7 +59,8 @@ class Launchers:
 
     def _made(self, words: list[str], at: int, image: str) -> EngineCommand:
         before = next((word for word in words[:at] if self._is_own(word)), "")
-        return EngineCommand(arguments=tuple(words[at:]), image=image or before)
+        joined = any(word.rpartition("/")[2] in self.joining for word in words[:at])
+        return EngineCommand(arguments=tuple(words[at:]), image=image or before, joined=joined)
 
     def _is_own(self, image: str) -> bool:
         path = re.split(r"[:@]", f"/{image}".rpartition("/")[2])[0]

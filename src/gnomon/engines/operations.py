@@ -221,6 +221,8 @@ class EngineCommand:
     """Of a configuration file whose fields are no flags, the fields."""
     known: int = 0
     """Of a configuration file, how many fields are the engine's."""
+    joined: bool = False
+    """Whether the tasks that a launcher starts it as are the ranks of one server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

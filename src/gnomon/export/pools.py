@@ -12,10 +12,8 @@ from gnomon.errors import InputError
 from gnomon.export.base import in_other_words, operated
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Plan, PlanPool
-from gnomon.spec.plan import BOTH, ROUTERS
+from gnomon.spec.plan import BOTH, MOST_SERVERS, ROUTERS
 
-MOST_SERVERS = 4096
-"""A router is told the address of every server."""
 ROUTER_LINE = "Router: "
 
 

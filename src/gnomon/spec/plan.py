@@ -46,6 +46,8 @@ class EngineChoice:
         return f"{self.name}@{self.version}" if self.version else self.name
 
 
+MOST_SERVERS = 4096
+"""A router is told the address of every server."""
 ROUTERS = ("random", "round-robin", "least-requests", "least-kv", "prefix-aware", "weighted")
 """Random assignment is what a Kubernetes Service does; by least-requests a request goes to the replica with the fewest
 unfinished ones, by least-kv to the one with the least KV cache in use, prefix-aware to the one that computed the

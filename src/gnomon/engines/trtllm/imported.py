@@ -41,13 +41,15 @@ from gnomon.spec import Model, Strategy
 from gnomon.spec.plan import BOTH, DECODE, PREFILL
 
 IMAGES = ("nvidia/tensorrt-llm/release", "tensorrt-llm/release", "tensorrt_llm")
+JOINING = ("trtllm-llmapi-launch",)
+"""TensorRT-LLM's launcher for MPI: its first rank runs the server, all others work for it."""
 SERVER = Launchers(
     programs={SERVED: ()}, modules=("tensorrt_llm.commands.serve",), scripts=("tensorrt_llm/commands/serve.py",),
-    images=IMAGES, entry_point=False,
+    images=IMAGES, entry_point=False, joining=JOINING,
 )  # fmt: skip
 BENCHMARK = Launchers(
     programs={CALLED: ()}, modules=("tensorrt_llm.commands.bench",), scripts=("tensorrt_llm/commands/bench.py",),
-    images=IMAGES, entry_point=False,
+    images=IMAGES, entry_point=False, joining=JOINING,
 )  # fmt: skip
 GRAPH = Launchers(programs={}, modules=(DYNAMO_MODULE,), scripts=(), images=(), entry_point=False)
 OTHER_SERVERS = ("mm_embedding_serve", "grpc", "disaggregated_mpi_worker")

@@ -27,8 +27,12 @@ class StartedProcess:
     """How many of it there are."""
     counted: bool = False
     """Whether the file itself says how many, as a manifest does."""
-    alternative: bool = False
-    """Whether it is started in the place of another one."""
+    tasks: int = 1
+    """As how many processes each of it is launched, as by `srun`; 0 where that is not known."""
+    unknown: str = ""
+    """Why nobody knows how many there are, where that is so."""
+    branches: tuple[tuple[int, int], ...] = ()
+    """The choices of a script that it is in, and which of their branches: one of them runs."""
     chips: int = 0
     """Chips that a container asks for; 0 where nothing says so."""
     nodes: int = 1

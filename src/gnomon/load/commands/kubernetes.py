@@ -14,6 +14,8 @@ from gnomon.load.commands.config_maps import ConfigMaps, mounted_files
 from gnomon.load.commands.found import StartedProcess
 from gnomon.load.commands.shell import ShellReader
 from gnomon.load.commands.variables import ShellVariables, environment_of
+from gnomon.load.commands.written import WrittenFiles
+from gnomon.spec.imported import IgnoredOption
 
 RESOURCE = re.compile(r"(?:nvidia|amd)\.com/gpu|gpu\.intel\.com/(?:xe|i915)")
 SELECTORS = (
@@ -29,7 +31,9 @@ _REFERENCE = re.compile(r"\$(\$?)\(([A-Za-z_][\w.-]*)\)")
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k)?sh")
 _COMPOSED = re.compile(r"\$(\$|\{[^}]*\}|[A-Za-z_]\w*)")
 MOST_REPLICAS = 1_000_000
-GRAPH = "DynamoGraphDeployment"
+SCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
+"""Kinds that scale others; the second one is KEDA's."""
+GRAPH, GRAPH_VERSION = "DynamoGraphDeployment", "nvidia.com/v1beta1"
 
 
 def is_manifest(fields: Mapping[str, Any]) -> bool:
@@ -50,9 +54,14 @@ def manifest_processes(
         return
     spec = _mapping(document.get("spec"))
     if document.get("kind") == GRAPH:
+        if document["apiVersion"] != GRAPH_VERSION:
+            hint = f"The API that is read is {GRAPH_VERSION}."
+            raise InputError(f"is of the API {document['apiVersion']}, which is not read", where=where, hint=hint)
         yield from _graph(spec, where, used, maps)
         return
     kind, count = document.get("kind"), _count(spec.get("replicas", 1), f"{where}, spec.replicas")
+    count = _parallel(spec, where) if kind == "Job" else count
+    unknown = "a DaemonSet has a pod on every node: how many, it does not say" if kind == "DaemonSet" else ""
     group = _mapping(spec.get("leaderWorkerTemplate"))
     if group:
         leader = _mapping(group.get("leaderTemplate") or group.get("workerTemplate"))
@@ -70,7 +79,40 @@ def manifest_processes(
     for pod, nodes in pods:
         for process in _containers(pod, where, used, maps):
             count_of = count * process.count
-            yield replace(process, name=name, count=count_of, counted=True, nodes=nodes, chip=_chip(pod))
+            yield replace(
+                process,
+                name=name,
+                count=count_of,
+                counted=True,
+                nodes=nodes,
+                chip=_chip(pod),
+                unknown=unknown or process.unknown,
+            )
+
+
+def _parallel(spec: Mapping[str, Any], where: str) -> int:
+    """Pods of a Job that run at a time."""
+    count = _count(spec.get("parallelism", 1), f"{where}, spec.parallelism")
+    ended = spec.get("completions")
+    return count if ended is None else min(count, _count(ended, f"{where}, spec.completions"))
+
+
+def scaled(documents: Sequence[Mapping[str, Any]], processes: Sequence[StartedProcess]) -> Iterator[IgnoredOption]:
+    """Objects of a file that change the number of replicas of what it starts."""
+    names = {process.name for process in processes}
+    for document in documents:
+        kind, spec = document.get("kind"), _mapping(document.get("spec"))
+        if kind == "List":
+            yield from scaled([_mapping(item) for item in _sequence(document.get("items"))], processes)
+        name = str(_mapping(spec.get("scaleTargetRef")).get("name", ""))
+        predictor = _mapping(spec.get("predictor"))
+        if kind in SCALERS and name in names:
+            option = f"{kind} of {name}"
+        elif predictor.get("maxReplicas", predictor.get("minReplicas", 1)) != predictor.get("minReplicas", 1):
+            option = f"maxReplicas {predictor['maxReplicas']}"
+        else:
+            continue
+        yield IgnoredOption(option=option, why="not modelled: replicas that are scaled under load", affects=True)
 
 
 def _graph(spec: Mapping[str, Any], where: str, used: ShellVariables, maps: ConfigMaps) -> Iterator[StartedProcess]:
@@ -114,13 +156,17 @@ def _shelled(process: StartedProcess, used: ShellVariables) -> Iterator[StartedP
         return
     inner = ShellVariables.of(process.environment)
     inner.used, inner.defaults = used.used, used.defaults
-    for one in ShellReader(process.where, inner).processes(shlex.join(process.words)):
+    for one in ShellReader(process.where, inner, files=WrittenFiles(process.files)).processes(
+        shlex.join(process.words)
+    ):
         yield replace(
             process,
             words=one.words,
             count=one.count,
-            alternative=one.alternative,
-            files={**process.files, **one.files},
+            tasks=one.tasks,
+            unknown=one.unknown,
+            branches=one.branches,
+            files=one.files,
             environment={**process.environment, **one.environment},
         )
 

@@ -19,6 +19,7 @@ from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.commands.found import CommandSource, StartedProcess
+from gnomon.load.commands.numbers import check_servers, launched_servers, servers_of
 from gnomon.load.commands.pools import ServerGroup, StartedServer, groups_of, joined
 from gnomon.load.commands.roles import routing_of, unknown_policy, with_roles
 from gnomon.load.commands.shell import require_counted
@@ -34,7 +35,6 @@ from gnomon.spec.questions.imported import ImportQuestion
 
 FIELDS = (("model", "model"), ("strategy", "degrees"), ("dtype", "weights"), ("kv_dtype", "cache"),
           ("settings", "settings"), ("version", "version"), ("nodes", "nodes"))  # fmt: skip
-MOST_REPLICAS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,9 @@ class NamesOf:
 
     def config(self, path: str, *, partly: bool = False) -> Mapping[str, Any]:
         written = self.files.get(normpath(path))
-        if isinstance(written, Variable) and not partly:
-            raise InputError(
-                "is written with values that only the shell knows", where=path, hint="Write them out in the script."
-            )
+        if isinstance(written, Variable) and (not partly or not written):
+            hint = "Write the file out in the script, with values and at one place."
+            raise InputError("is written with values that only the shell knows", where=path, hint=hint)
         if written is not None:
             return parse_yaml(str(written), path)
         found = as_path(path)
@@ -90,6 +89,7 @@ def imported_plan(question: ImportQuestion) -> ImportedPlan:
         pools.append(_plan_pool(group, pool, replicas))
         notes += [*chip_notes, *count_notes, *(one for each in group.servers for one in each.command.ignored)]
     _check_total(question, pools)
+    check_servers(sum(pool.replicas for pool in pools), source.name)
     plan = _plan(pools, names, first, routing.router)
     notes += _alone(plan, first)
     for each in pools:
@@ -126,11 +126,9 @@ def _servers(source: CommandSource, names: NamesOf) -> Iterator[StartedServer]:
                 continue
             require_counted(process)
             with _placed(process.where):
-                yield StartedServer(
-                    process=process,
-                    command=reader.import_command(command, replace(names, files=process.files)),
-                    engine=found,
-                )
+                read = reader.import_command(command, replace(names, files=process.files))
+                count = process.count * launched_servers(process, read, joined=command.joined)
+                yield StartedServer(process=replace(process, count=count), command=read, engine=found)
             break
 
 
@@ -230,21 +228,21 @@ def _replicas(
     question: ImportQuestion, group: ServerGroup, pool: Pool, *, several: bool
 ) -> tuple[int, tuple[IgnoredOption, ...]]:
     heads, header = group.heads, group.header
-    sure = [one for one in heads if not one.process.alternative] or heads[:1]
-    counted = sum(one.process.count * one.command.replicas for one in sure)
     ranks = _ranks(heads[0].command)
     if header and header.ranks == ranks and not heads[0].process.counted:
         counted = header.replicas
-    notes = tuple(_chip_counts(sure))
+    else:
+        counted = servers_of(heads)
+    notes = tuple(_chip_counts(heads))
     total = _total(question.on)
     if not total or several:
-        return _possible(counted), notes
+        return counted, notes
     said = any(one.process.counted for one in heads) or counted > 1
     if total % ranks or (said and total != counted * ranks):
         wanted = f"those of {counted:,} replicas of {ranks}" if said else f"a multiple of the {ranks} of a replica"
         hint = f"Give --on {pool.chip.reference}, and the number follows."
         raise InputError(f"{total:,} chips are not {wanted}", where="--on", hint=hint)
-    return _possible(total // ranks), notes
+    return total // ranks, notes
 
 
 def _check_total(question: ImportQuestion, pools: Sequence[PlanPool]) -> None:
@@ -253,12 +251,6 @@ def _check_total(question: ImportQuestion, pools: Sequence[PlanPool]) -> None:
     if len(pools) > 1 and total and total != taken:
         hint = f"Give --on {pools[0].chip}, and the number follows."
         raise InputError(f"{total:,} chips are not the {taken:,} of all pools", where="--on", hint=hint)
-
-
-def _possible(replicas: int) -> int:
-    if replicas > MOST_REPLICAS:
-        raise InputError(f"{replicas:,} replicas are more than {MOST_REPLICAS:,}")
-    return replicas
 
 
 def _total(on: str | Pool | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gnomon.engines import command_readers, operated_engines
 from gnomon.errors import InputError
 from gnomon.load.commands.config_maps import config_maps
 from gnomon.load.commands.found import CommandSource, StartedProcess
-from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes
+from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes, scaled
 from gnomon.load.commands.shell import ShellReader
 from gnomon.load.commands.variables import ShellVariables
 from gnomon.load.files import MIB, as_path, is_file, is_there, parse_yaml, read_text
@@ -102,7 +103,8 @@ def _structured(text: str, name: str) -> CommandSource:
             processes += compose_processes(fields, name, variables)
         else:
             processes += _configured(fields, name)
-    return _source(name, processes, variables, text)
+    source = _source(name, processes, variables, text)
+    return replace(source, ignored=(*source.ignored, *scaled(documents, processes)))
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:

@@ -28,6 +28,8 @@ class ShellVariables:
     """What was filled in."""
     defaults: dict[str, str] = field(default_factory=dict)
     """What was taken of `${NAME:-default}`."""
+    arguments: list[str] | None = None
+    """Of the function that runs; nothing where it is the script itself, whose arguments nobody knows."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> ShellVariables:
@@ -42,11 +44,17 @@ class ShellVariables:
     def forget(self, name: str) -> None:
         self.unknown.add(name)
 
+    def shift(self, *, sure: bool) -> None:
+        if self.arguments is not None:
+            self.arguments = self.arguments[1:] if sure else [Variable("$shifted")]
+
     def words(self, token: str) -> list[str]:
         """The words that a token stands for: several where a list, or a text with spaces, is filled in unquoted."""
         whole = _EXPANSION.fullmatch(token)
         if whole:
             body = literal(whole[2])
+            if body in ("{@}", "{*}") and self.arguments is not None:
+                return list(self.arguments)
             listed = _LIST.fullmatch(body)
             if listed and listed[1] in self.lists and listed[1] not in self.unknown:
                 self.used[listed[1]] = " ".join(self.lists[listed[1]])
@@ -74,6 +82,12 @@ class ShellVariables:
         named, default = _NAMED.fullmatch(body), _DEFAULT.fullmatch(body)
         found = named or default
         name = found[1] if found else ""
+        if self.arguments is not None and name.isdigit() and name != "0":
+            given = self.arguments[int(name) - 1 : int(name)] if len(name) < 5 else []
+            if given and given[0]:
+                return None if isinstance(given[0], Variable) else given[0]
+            if named:
+                return ""
         if name and name in self.values and name not in self.unknown:
             self.used[name] = self.values[name]
             return self.values[name]
