@@ -216,8 +216,9 @@ class Renamed(Vllm):
     def settings(self, given: Any, model: Any, pool: Any) -> dict[str, Any]:
         return self._own(super().settings(self._theirs(given), model, pool))
 
-    def not_modelled(self, given: Any, chip: Any, idle: Any = ()) -> Any:
-        return super().not_modelled(self._theirs(given), chip, [self._theirs({name: 0}).popitem()[0] for name in idle])
+    def not_modelled(self, given: Any, deployment: Any, idle: Any = ()) -> Any:
+        theirs = [self._theirs({name: 0}).popitem()[0] for name in idle]
+        return super().not_modelled(self._theirs(given), deployment, theirs)
 
     operations = None
 

@@ -74,7 +74,9 @@ class FakeEngine:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+    def not_modelled(
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = ()
+    ) -> tuple[NotModelled, ...]:
         return ()
 
     def check_simulated(self, deployment: Deployment) -> None:

@@ -293,9 +293,12 @@ class Engine(Protocol):
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
-        """Settings among those given that no figure of any answer depends on, and `idle` ones, of which an answer was
-        found not to; and a chip that the engine does not run on, where the figures are those as if it did."""
+    def not_modelled(
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = ()
+    ) -> tuple[NotModelled, ...]:
+        """Settings among those given that no figure of a deployment depends on, and `idle` ones, of which an answer was
+        found not to; what figures assume where a setting is not given; and a chip that the engine does not run on,
+        where the figures are those as if it did."""
 
     def runs_not_on(self, chip: Chip) -> str:
         """Why the engine does not run on a chip, as a sentence; empty where it does."""

@@ -84,7 +84,10 @@ class Trtllm:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+    def not_modelled(
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = ()
+    ) -> tuple[NotModelled, ...]:
+        chip = deployment.pool.chip
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
         return (*there, *not_modelled(given, idle))

@@ -63,7 +63,7 @@ def simulate_replica(
         *idle_settings(engine, deployment, replica.settings, stream, preempted=run.preemptions > 0),
     )
     unmodelled = (
-        *engine.not_modelled(replica.settings, replica.pool.chip, idle),
+        *engine.not_modelled(replica.settings, deployment, idle),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
         *idle_seed(load, given.trace, stream, closed),

@@ -171,7 +171,7 @@ def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests, preem
     for pool in system.pools:
         spec = pool.spec.replica
         idle = idle_settings(pool.engine, pool.deployment, spec.settings, stream, preempted)
-        for one in pool.engine.not_modelled(spec.settings, pool.deployment.pool.chip, idle):
+        for one in pool.engine.not_modelled(spec.settings, pool.deployment, idle):
             listed[one.option, one.why] = one
     yield from listed.values()
     if system.transfer:
