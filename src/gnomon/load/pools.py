@@ -188,7 +188,8 @@ def _shape(each: WrittenPool, engine: Engine) -> tuple[dict[str, int], int, int]
 
 def _ranks(engine: Engine, degrees: Mapping[str, int]) -> int:
     """Chips of a replica as the engine lays its degrees out."""
-    strategy, _ = engine.arranged(Strategy(**degrees), {})
+    given: dict[str, Any] = dict(degrees)
+    strategy, _ = engine.arranged(Strategy(**given), {})
     return strategy.ranks
 
 
