@@ -264,7 +264,7 @@ fit bert-base --on H100 --engine torch
   --set draft_model=meta-llama/Llama-3.2-1B-Instruct
   --json
   --html out.html
-simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --requests 40 --set speculative_method=mtp
+simulate serve llama-3.2-1b --on H100 --rate 20 --input 100 --output 8 --requests 40 --set speculative_method=eagle
   --set num_speculative_tokens=3
   --set draft_acceptance=0.2
   --set enable_lora=true

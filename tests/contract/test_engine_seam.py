@@ -216,9 +216,9 @@ class Renamed(Vllm):
     def settings(self, given: Any, model: Any, pool: Any) -> dict[str, Any]:
         return self._own(super().settings(self._theirs(given), model, pool))
 
-    def not_modelled(self, given: Any, chip: Any, idle: Any = (), *, under_load: bool = False) -> Any:
+    def not_modelled(self, given: Any, deployment: Any, idle: Any = (), *, under_load: bool = False) -> Any:
         named = [self._theirs({name: 0}).popitem()[0] for name in idle]
-        return super().not_modelled(self._theirs(given), chip, named, under_load=under_load)
+        return super().not_modelled(self._theirs(given), deployment, named, under_load=under_load)
 
     operations = None
 

@@ -334,3 +334,28 @@ def test_experts_of_its_own_kernels_for_blackwell() -> None:
     ):
         with pytest.raises(InputError, match=why):
             gnomon.predict(model, on=on, settings=own, **asked)
+
+
+def test_plans_try_padded_graphs_unless_they_are_said() -> None:
+    asked: dict[str, Any] = {"fleet": "H100:1", "engine": "trtllm", "rate": 20, "input": 400, "output": 100}
+    asked |= {"dtypes": "bf16", "slo": "tpot_p90=30ms"}
+    limits = {"max_batch_size": 256, "max_num_tokens": 8192}
+    found = gnomon.plan_serving("llama-3.1-8b", settings=limits, **asked)
+    assert found.axes["CUDA graph padding"] == ("0", "1")
+    name = "cuda_graph_enable_padding"
+    for said in (name, "cuda_graph_config.enable_padding"):
+        told = gnomon.plan_serving("llama-3.1-8b", settings={**limits, said: True}, **asked)
+        assert told.axes.get("CUDA graph padding", ("1",)) == ("1",)
+        assert told.best.plan.engine.settings[said] in (True, 1)
+    with pytest.raises(InputError, match=f"{name} is given twice"):
+        fill({name: True, "cuda_graph_config.enable_padding": False}, MODEL, POOL)
+
+
+def test_padding_is_what_keeps_a_plan_cheap() -> None:
+    """Without it, decode steps of sizes that are not captured are launched kernel by kernel."""
+    asked: dict[str, Any] = {"fleet": "H100:2", "engine": "trtllm", "rate": 20, "input": 1000, "output": 200}
+    asked |= {"dtypes": "bf16", "slo": "tpot_p90=30ms"}
+    free = gnomon.plan_serving("llama-3.1-8b", **asked)
+    assert free.best.plan.engine.settings["cuda_graph_enable_padding"] == 1
+    off = gnomon.plan_serving("llama-3.1-8b", settings={"cuda_graph_enable_padding": False}, **asked)
+    assert free.best.usd_h < off.best.usd_h

@@ -41,7 +41,6 @@ READ = [
     (spec(method="eagle", model="some/head", num_speculative_tokens=2), drafts("eagle", 2, draft_model="some/head")),
     (spec(method="eagle3", model=HEAD, num_speculative_tokens=2), drafts("eagle3", 2, draft_model=HEAD)),
     (spec(model=HEAD, num_speculative_tokens=2), drafts("eagle3", 2, draft_model=HEAD)),
-    (spec(method="deepseek_mtp", num_speculative_tokens=1), drafts("mtp", 1)),
     (
         "--enable-lora --max-loras 4 --max-lora-rank 32 --max-cpu-loras 8",
         {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "max_cpu_loras": 8},
@@ -58,6 +57,14 @@ def test_flags_are_settings(flags: str, settings: dict[str, Any]) -> None:
     assert {one.option for one in found.ignored if one.affects} == (
         {ASSUMED} if "speculative_method" in settings else set()
     )
+
+
+def test_prediction_heads_are_those_of_the_network() -> None:
+    flags = spec(method="deepseek_mtp", num_speculative_tokens=1)
+    found = gnomon.import_plan(f"vllm serve deepseek-v3 --tensor-parallel-size 8 {flags}", on="H200:8")
+    assert found.plan.engine.settings == drafts("mtp", 1)
+    with pytest.raises(InputError, match=r"llama-3\.1-8b has no layers for multi-token prediction"):
+        gnomon.import_plan(f"{SERVE} {flags}", on="H100")
 
 
 LISTED = [

@@ -58,7 +58,8 @@ def test_the_answer_says_which_version_the_host_was_measured_on() -> None:
 
 
 def test_what_a_later_scheduler_does_otherwise_is_said() -> None:
-    called = {"rate": 5, "input": 200, "output": 20, "requests": 20, "settings": {"speculative_method": "ngram_gpu"}}
+    called = {"rate": 5, "input": 200, "output": 20, "requests": 20, "settings": {}}
+    called["settings"] = {"speculative_method": "ngram_gpu", "draft_acceptance": "0.5"}
     said = [
         gnomon.simulate_serving("qwen3-8b", on="H200", engine=f"vllm@{one}", **called).to_dict()["not_modelled"]
         for one in ("0.24.0", LATER)

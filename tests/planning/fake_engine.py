@@ -75,7 +75,7 @@ class FakeEngine:
         return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
 
     def not_modelled(
-        self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = (), *, under_load: bool = False
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = (), *, under_load: bool = False
     ) -> tuple[NotModelled, ...]:
         return ()
 

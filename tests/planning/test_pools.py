@@ -54,6 +54,24 @@ class TestSimulated:
         for name in ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "energy_j", "cost_usd", "saturation_rps"):
             assert getattr(pool, name) == pytest.approx(getattr(one, name)), name
 
+    @pytest.mark.parametrize(
+        ("degrees", "engine"),
+        [
+            ({"dp": 2, "ep": 2}, "vllm"),
+            ({"pp": 2}, "vllm"),
+            ({"tp": 2, "dp": 2, "ep": 4}, "vllm"),
+            ({"dp": 2}, "sglang"),
+        ],
+    )
+    def test_one_pool_has_the_degrees_of_a_replica(self, degrees: dict[str, int], engine: str) -> None:
+        given: dict[str, Any] = {"input": 300, "output": 20, "rate": 30, "requests": 80, "engine": engine}
+        text = ",".join(f"{name}={degree}" for name, degree in degrees.items())
+        chips = 4 if "tp" in degrees else 2
+        one = gnomon.simulate_serving("qwen3-30b-a3b", on=f"H100:{chips}", **degrees, **given)
+        pool = gnomon.simulate_serving("qwen3-30b-a3b", pools=[f"H100:{chips},{text}"], **given)
+        for name in ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "energy_j", "cost_usd", "saturation_rps"):
+            assert getattr(pool, name) == pytest.approx(getattr(one, name)), name
+
     def test_layers_that_are_sent_as_they_come_are_no_later(self) -> None:
         whole, layers = (simulated(SPLIT, rate=1.0, requests=150, kv_transfer=how) for how in ("whole", "layerwise"))
         assert layers.ttft_s["p50"] < whole.ttft_s["p50"]
@@ -83,6 +101,12 @@ class TestSimulated:
             ("prefill=H100:2,tp=2,replicas=2", "do not take 2 chips"),
             ("prefill=H100:4,tp", "is not NAME=VALUE"),
             ("prefill=H100:1,weight=-1", "not a number above zero"),
+            ("prefill=H100:1,weight=1e308", "below 1,000,000,000"),
+            ("prefill=H100:4,cp=2", "context-parallel degree are not simulated"),
+            ("prefill=H100:4,kv_dtype=fp8", "--kv-dtype says"),
+            ("prefill=H100:4,dp=3", "do not take 4 chips"),
+            ("prefill=H100:4,dp=0", "not a positive whole number"),
+            ("prefill=H100:20000,tp=1", "20,001 replicas are more than the 4,096"),
         ],
     )
     def test_what_is_no_pool_is_refused(self, text: str, words: str) -> None:
@@ -273,3 +297,20 @@ def test_windows_give_the_least_of_a_statistic() -> None:
         part = steady_part(arrival, arrival + life)
         own = float(np.quantile(values[part], 0.9))
         assert least_of_windows(values, arrival, "p90", 5.0) <= own * 1.02
+
+
+def test_pools_of_a_plan_keep_their_degrees_and_are_not_too_many() -> None:
+    from gnomon.load.plan import SCHEMA, plan_from_dict
+    from gnomon.load.pools import planned_pools
+
+    def pools_in(replicas: int) -> Any:
+        shape = {"tp": 1, "pp": 1, "ep": 2, "cp": 1, "dp": 2}
+        pool = {"role": "both", "chip": "H100", "replicas": replicas, "strategy": shape, "dtype": "bf16"}
+        engine = {"name": "vllm", "version": "0.24.0"}
+        pools = [{**pool, "engine": engine}, {**pool, "engine": engine, "chip": "H200"}]
+        return plan_from_dict({"schema": SCHEMA, "model": "qwen3-30b-a3b", "pools": pools})
+
+    strategies = [pool.replica.deploy().strategy for pool in planned_pools(pools_in(1))]
+    assert [(one.dp, one.ep, one.ranks) for one in strategies] == [(2, 2, 2), (2, 2, 2)]
+    with pytest.raises(InputError, match="10,000 replicas are more than the 4,096"):
+        planned_pools(pools_in(5000))

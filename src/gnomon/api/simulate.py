@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.load.serving import simulation_of
 from gnomon.planning.serving.pools import PoolsInput
-from gnomon.planning.serving.simulate import simulate_replica
+from gnomon.planning.serving.simulate import check_calls, simulate_replica
 from gnomon.planning.serving.simulate_pools import refuse_steps, simulate_pools
 from gnomon.sim.serving import Recorder
 from gnomon.spec import Goal, Model, Pool
@@ -83,6 +83,7 @@ def answer(
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
     """The load of a question, served; `record` keeps every step, `progress` is called with the requests done."""
+    check_calls(record, progress)
     given = simulation_of(question)
     if isinstance(given, PoolsInput):
         refuse_steps(record)

@@ -294,11 +294,11 @@ class Engine(Protocol):
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
 
     def not_modelled(
-        self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = (), *, under_load: bool = False
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = (), *, under_load: bool = False
     ) -> tuple[NotModelled, ...]:
-        """Settings among those given that no figure of any answer depends on, and `idle` ones, of which an answer was
-        found not to, that of a load or of one step; and a chip that the engine does not run on, where the figures are
-        those as if it did."""
+        """Settings among those given that no figure of a deployment depends on, and `idle` ones, of which an answer was
+        found not to, that of a load or of one step; what figures assume where a setting is not given; and a chip that
+        the engine does not run on, where the figures are those as if it did."""
 
     def runs_not_on(self, chip: Chip) -> str:
         """Why the engine does not run on a chip, as a sentence; empty where it does."""

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gnomon.engines import Engine
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.deployments import POWER_LIMIT, bind, bind_each, found_model, limited
 from gnomon.load.fleet import parse_pool
 from gnomon.load.goals import parse_settings
 from gnomon.load.plan import check_format, check_roles, plan_pool
 from gnomon.planning.deploy import NO_DEGREES, ReplicaSpec
+from gnomon.planning.serving.one_plan import UNSIMULATED
 from gnomon.planning.serving.pools import PoolSpec
 from gnomon.planning.steps.network_words import refuse_beside
-from gnomon.spec import Model, Plan, Pool
-from gnomon.spec.plan import BOTH, KV_TRANSFERS, ROLES, ROUTERS
+from gnomon.spec import Model, Plan, Pool, Strategy
+from gnomon.spec.plan import BOTH, KV_TRANSFERS, MOST_SERVERS, ROLES, ROUTERS
 from gnomon.spec.questions.serving import SimulateServingQuestion
 from gnomon.techniques import asked
 from gnomon.units import parse_whole
 
 FLAG = "--pool"
 EXAMPLE = "Write it as prefill=H100:4,tp=2."
-DEGREES = ("tp", "ep")
+DEGREES = ("tp", "pp", "ep", "dp")
 OWN = (*DEGREES, "replicas", "dtype", "weight")
 """What is said of a pool beside its role and chips; other names are settings of the engine."""
-NOT_IN_POOLS = ("pp", "dp", "cp")
-"""Degrees of replicas that are not simulated in pools."""
-ELSEWHERE = ("tp", "pp", "ep", "cp", "dp")
+ELSEWHERE = (*DEGREES, "cp")
 """Flags of one replica, which pools say themselves or do not have."""
+NO_PART = {
+    "cp": "replicas with a context-parallel degree are not simulated under a load",
+    "kv_dtype": "all pools keep the KV cache in one format, which --kv-dtype says",
+}
+"""What a pool does not say, and why."""
+MOST_WEIGHT = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ def written_pool(text: str) -> WrittenPool:
             raise InputError(f"'{part}' is not NAME=VALUE", where=f"{FLAG} {text}", hint=EXAMPLE)
         if name in own:
             raise InputError(f"{name} is given twice", where=f"{FLAG} {text}")
+        if name.replace("-", "_") in NO_PART:
+            raise InputError(NO_PART[name.replace("-", "_")], where=f"{FLAG} {text}", hint=f"Leave {name} out.")
         if name in OWN:
             own[name] = value
         else:
@@ -80,14 +88,15 @@ def pools_of(question: SimulateServingQuestion) -> tuple[PoolSpec, ...]:
     bindings = bind_each(chips, question.engine, limit=POWER_LIMIT)
     reference = model.name if isinstance(question.model, Model) else str(question.model)
     found = []
-    for each, binding in zip(written, bindings, strict=True):
-        tp, replicas = _shape(each)
+    shapes = [_shape(each, binding.engine) for each, binding in zip(written, bindings, strict=True)]
+    check_replicas([replicas for _, _, replicas in shapes], FLAG)
+    for each, binding, (degrees, ranks, replicas) in zip(written, bindings, shapes, strict=True):
         spec = ReplicaSpec(
             model=model,
             reference=reference,
-            on=f"{each.pool.words.rpartition(':')[0]}:{tp}",
-            binding=replace(binding, pool=binding.pool.resized(tp)),
-            degrees=dict(NO_DEGREES) | {"tp": tp, "ep": each.whole("ep") or 1},
+            on=f"{each.pool.words.rpartition(':')[0]}:{ranks}",
+            binding=replace(binding, pool=binding.pool.resized(ranks)),
+            degrees=dict(NO_DEGREES) | degrees,
             dtype=_dtype(each) or question.dtype or None,
             kv_dtype=question.kv_dtype or None,
             settings=dict(question.settings or {}) | dict(each.settings),
@@ -100,10 +109,11 @@ def pools_of(question: SimulateServingQuestion) -> tuple[PoolSpec, ...]:
 def planned_pools(plan: Plan) -> tuple[PoolSpec, ...]:
     """The pools of a plan, bound to their chips and engines."""
     model = found_model(plan.model)
+    check_replicas([each.replicas for each in plan.each_pool], "pools")
     found = []
     for place, each in enumerate(plan.each_pool):
         one = plan.of_pool(each)
-        for name in NOT_IN_POOLS:
+        for name in UNSIMULATED:
             if getattr(each.strategy, name) > 1:
                 message = f"replicas with {name} {getattr(each.strategy, name)} are not simulated under a load"
                 hint = "`gnomon predict` prices their steps."
@@ -114,7 +124,7 @@ def planned_pools(plan: Plan) -> tuple[PoolSpec, ...]:
             reference=plan.model,
             on=f"{each.chip}:{each.ranks}",
             binding=bind(chips, each.engine.label),
-            degrees=dict(NO_DEGREES) | {"tp": each.strategy.tp, "ep": each.strategy.ep},
+            degrees=dict(NO_DEGREES) | {name: getattr(each.strategy, name) for name in DEGREES},
             dtype=each.dtype or None,
             kv_dtype=each.kv_dtype or None,
             settings=dict(each.engine.settings),
@@ -148,18 +158,37 @@ def refuse_pool_flags(question: SimulateServingQuestion) -> None:
         raise InputError("is missing", where="--on", hint=f"Name the chips, as in --on H100, or pools by {FLAG}.")
 
 
-def _shape(each: WrittenPool) -> tuple[int, int]:
-    """The tensor-parallel degree and the number of replicas, one of which may follow from the chips."""
-    tp, replicas, chips = each.whole("tp"), each.whole("replicas"), each.pool.count
-    if tp is None:
-        tp = chips // replicas if replicas else chips
-    if replicas is None:
-        replicas = chips // max(tp, 1)
-    if min(tp, replicas) < 1 or tp * replicas != chips:
-        pool = f"{each.pool.chip.reference}:{max(tp, 1) * max(replicas, 1)}"
-        message = f"{replicas} replicas of TP {tp} do not take {chips} chips"
-        raise InputError(message, where=f"{FLAG} {each.text}", hint=f"CHIP:N are all chips of the pool: {pool}.")
-    return tp, replicas
+def check_replicas(counts: Sequence[int], where: str) -> None:
+    """Raise InputError for more replicas than are simulated."""
+    if sum(counts) > MOST_SERVERS:
+        hint = "Simulate a part of them, with its share of the load."
+        message = f"{sum(counts):,} replicas are more than the {MOST_SERVERS:,} that are simulated at once"
+        raise InputError(message, where=where, hint=hint)
+
+
+def _shape(each: WrittenPool, engine: Engine) -> tuple[dict[str, int], int, int]:
+    """The degrees of a replica, its chips and the number of replicas; the tensor-parallel degree or the number may
+    follow from the chips of the pool."""
+    where, chips = f"{FLAG} {each.text}", each.pool.count
+    given = {name: each.whole(name) for name in (*DEGREES, "replicas")}
+    others = {name: given[name] or 1 for name in DEGREES if name != "tp"}
+    beside = _ranks(engine, {**others, "tp": 1})
+    tp = given["tp"] or max(chips // (given["replicas"] or 1) // beside, 1)
+    ranks = _ranks(engine, {**others, "tp": tp})
+    replicas = given["replicas"] or max(chips // ranks, 1)
+    if ranks * replicas != chips:
+        shape = " ".join(f"{name.upper()} {degree}" for name, degree in {"tp": tp, **others}.items() if degree > 1)
+        pool = f"{each.pool.chip.reference}:{ranks * replicas}"
+        message = f"{replicas} replicas of {shape or 'TP 1'} do not take {chips} chips"
+        raise InputError(message, where=where, hint=f"CHIP:N are all chips of the pool: {pool}.")
+    return {**others, "tp": tp}, ranks, replicas
+
+
+def _ranks(engine: Engine, degrees: Mapping[str, int]) -> int:
+    """Chips of a replica as the engine lays its degrees out."""
+    given: dict[str, Any] = dict(degrees)
+    strategy, _ = engine.arranged(Strategy(**given), {})
+    return strategy.ranks
 
 
 def _dtype(each: WrittenPool) -> str | None:
@@ -175,6 +204,7 @@ def _weight(each: WrittenPool) -> float | None:
         weight = float(each.own["weight"])
     except ValueError:
         weight = 0.0
-    if not 0 < weight < 1e9:
-        raise InputError(f"'{each.own['weight']}' is not a number above zero", where=f"{FLAG} {each.text}")
+    if not 0 < weight < MOST_WEIGHT:
+        message = f"'{each.own['weight']}' is not a number above zero and below {MOST_WEIGHT:,.0f}"
+        raise InputError(message, where=f"{FLAG} {each.text}", hint="Weights count beside each other: 3 and 1.")
     return weight

@@ -81,7 +81,7 @@ def _listed(
     engine: Engine, deployment: Deployment, given: Mapping[str, Any], idle: tuple[str, ...]
 ) -> tuple[NotModelled, ...]:
     pool = deployment.pool
-    return (*engine.not_modelled(given, pool.chip, idle), *in_files(pool, deployment.model))
+    return (*engine.not_modelled(given, deployment, idle), *in_files(pool, deployment.model))
 
 
 def in_files(pool: Pool, model: Model) -> tuple[NotModelled, ...]:

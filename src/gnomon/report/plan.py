@@ -118,7 +118,9 @@ def simulated_words(plan: Plan) -> list[str]:
         return []
     said: list[Any] = ["gnomon", "simulate", "serve", plan.model]
     for pool in plan.pools:
-        own = {"tp": pool.strategy.tp, "ep": pool.strategy.ep if pool.strategy.ep > 1 else None, "dtype": pool.dtype}
+        degrees = {name: getattr(pool.strategy, name) for name in ("pp", "ep", "dp")}
+        own = {"tp": pool.strategy.tp, **{name: degree for name, degree in degrees.items() if degree > 1}}
+        own |= {"dtype": pool.dtype}
         own |= {"weight": f"{pool.weight:.3g}" if pool.weight != 1 else None, **pool.engine.settings}
         written = [f"{name}={value}" for name, value in own.items() if value is not None]
         said += ["--pool", ",".join([f"{pool.role}={pool.chip}:{pool.chips}", *written])]

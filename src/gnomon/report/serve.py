@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gnomon.engines import engine_info
 from gnomon.report.figures import Headline
 from gnomon.report.text import Style, chip_count, digits, flag, fleet, headed, known, next_steps, plural, words
 from gnomon.spec.answers import ServingReport
+from gnomon.spec.plan import DEFAULT_ENGINE, ROUTERS, WHOLE
 from gnomon.units import format_count, format_duration, format_money
 
 METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "end to end", "queue_s": "waiting"}
@@ -270,7 +272,10 @@ def _next(answer: ServingReport) -> list[str]:
     load += [one for name in DESCRIBED for one in flag(f"--{name}", inputs.get(name))]
     if inputs.get("think_s"):
         load += ["--think", f"{inputs['think_s']:g}s"]
-    goals = ("--slo", inputs.get("slo") or "ttft_p90=1s,tpot_p90=50ms")
+    load += flag("--seed", inputs.get("seed"), 0)
+    if inputs.get("concurrency") is not None or not (inputs.get("rate") or inputs.get("trace")):
+        return next_steps("gnomon explain last")  # a plan is for a rate
+    goals = ("--slo", inputs.get("slo") or "ttft_p90=1s,tpot_p90=50ms", *_served_with(answer))
     if answer.pools:
         on = ",".join(dict.fromkeys(one.partition(":")[0] + ":8" for one in inputs["on"].split("+")))
         kinds = ("--pools", "auto")
@@ -282,6 +287,48 @@ def _next(answer: ServingReport) -> list[str]:
         return next_steps("gnomon explain last")
     plan = words("gnomon", "plan", "serve", inputs["model"], "--fleet", on, *load, *goals)
     return next_steps("gnomon explain last", plan)
+
+
+def _served_with(answer: ServingReport) -> list[Any]:
+    """The flags of the engine, its settings, number formats and techniques; of several pools, those that all have."""
+    each = [_one_served(pool) for pool in answer.inputs.get("pools") or ()] or [dict(answer.inputs)]
+    first, *others = each
+
+    def common(name: str) -> Any:
+        return first.get(name) if all(other.get(name) == first.get(name) for other in others) else None
+
+    settings = {
+        name: value
+        for name, value in (first.get("settings") or {}).items()
+        if all((other.get("settings") or {}).get(name) == value for other in others)
+    }
+    said = [*flag("--engine", _engine(str(common("engine") or answer.inputs.get("engine") or "")), "")]
+    said += flag("--dtype", common("dtype"), answer.resolved.model_dtype)
+    said += flag("--kv-dtype", common("kv_dtype"), "bf16")
+    said += flag("--power-limit", common("power_limit_w"))
+    said += flag("--router", answer.inputs.get("router"), ROUTERS[0])
+    said += flag("--kv-transfer", answer.inputs.get("kv_transfer"), WHOLE)
+    for name, value in settings.items():
+        said += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    for name in common("techniques") or ():
+        said += ["--with", name]
+    return said
+
+
+def _one_served(pool: Mapping[str, Any]) -> dict[str, Any]:
+    """A pool of an answer's inputs by the names that those of one replica have."""
+    engine, strategy = pool.get("engine") or {}, pool.get("strategy") or {}
+    label = "@".join(str(engine[name]) for name in ("name", "version") if engine.get(name))
+    return {
+        **pool, "engine": label, "settings": engine.get("settings"), "techniques": strategy.get("techniques"),
+    }  # fmt: skip
+
+
+def _engine(label: str) -> str:
+    """An engine as a flag names it; nothing for the one that is meant where none is named."""
+    info = engine_info(DEFAULT_ENGINE)
+    usual = (DEFAULT_ENGINE, f"{DEFAULT_ENGINE}@{info.default or info.versions[-1]}") if info else ()
+    return "" if label in usual else label
 
 
 def _chips(answer: ServingReport) -> int:

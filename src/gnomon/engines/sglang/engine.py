@@ -93,8 +93,9 @@ class Sglang:
         return fill(given, model, pool)
 
     def not_modelled(
-        self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = (), *, under_load: bool = False
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = (), *, under_load: bool = False
     ) -> tuple[NotModelled, ...]:
+        chip = deployment.pool.chip
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
         priced = degrees.experts_priced(chip)

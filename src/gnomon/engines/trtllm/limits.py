@@ -9,9 +9,12 @@ from typing import Any
 from gnomon.engines.base import Capacity, Knob
 
 CONTEXT, SEQUENCES, TOKENS = "max_seq_len", "max_batch_size", "max_num_tokens"
+PADDING = "cuda_graph_enable_padding"
+"""Off by default; then decode steps of sizes that are not captured are launched kernel by kernel."""
 KNOBS = (
     Knob(name=SEQUENCES, values=(64, 128, 256, 512, 1024), label="{} sequences"),
     Knob(name=TOKENS, values=(4096, 16384), label="{} tokens per step"),
+    Knob(name=PADDING, values=(1,), label="CUDA graph padding {}"),
 )
 
 

@@ -180,7 +180,7 @@ NOT_SIMULATED = {
 def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     """Every setting, with TensorRT-LLM's defaults where none (or None) was given. Texts such as `true` are
     understood."""
-    named = {_named(name): value for name, value in given.items() if value is not None}
+    named = _once(given)
     values = {name: parsed(BY_NAME[name], value) for name, value in named.items()}
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["max_seq_len"] is None:
@@ -248,6 +248,19 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
             where="setting max_num_tokens",
             hint=f"Set max_num_tokens to at least {sequences + block}.",
         )
+
+
+def _once(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their names; one that its place in the YAML gives another value is refused."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        known = _named(name)
+        if known in found and parsed(BY_NAME[known], found[known]) != parsed(BY_NAME[known], value):
+            raise InputError(f"{known} is given twice", where="setting", hint=f"Give it once, as {known} alone.")
+        found[known] = value
+    return found
 
 
 def _named(name: str) -> str:

@@ -7,7 +7,8 @@ engine: `draft_acceptance` says it, for every position or for each, as `vllm ben
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from gnomon.cost.drafting import DraftCost
 from gnomon.engines.base import Deployment
 from gnomon.engines.vllm.lora import features
 from gnomon.errors import InputError
+from gnomon.spec import Model, NotModelled
 
 NONE = "none"
 LOOKUP = ("ngram", "ngram_gpu")
@@ -29,6 +31,8 @@ ROUNDED = 0.01
 """Shares of requests add up to 1, as they are written."""
 USUAL_SHARE = 0.7
 """Of drafts at each position, given that those before it were accepted, where nothing is said: an assumption."""
+UNTOLD_MTP = ("qwen3_next", "ernie4_5_moe", "nemotron_h")
+"""Families that vLLM has prediction heads for (`MTPModelTypes`) and whose config files do not say how many."""
 
 
 def groups(text: str, drafts: int) -> tuple[tuple[float, tuple[float, ...]], ...]:
@@ -38,7 +42,7 @@ def groups(text: str, drafts: int) -> tuple[tuple[float, tuple[float, ...]], ...
         weights = [float(weight) if at else 1.0 for _, at, weight in parts]
     except ValueError:
         raise _bad(text, drafts) from None
-    if abs(sum(weights) - 1) > ROUNDED or min(weights) < 0:
+    if not all(map(math.isfinite, weights)) or abs(sum(weights) - 1) > ROUNDED or min(weights) < 0:
         raise _bad(text, drafts)
     return tuple((weight, _shares(share, drafts)) for weight, (share, _, _) in zip(weights, parts, strict=True))
 
@@ -66,7 +70,7 @@ def _bad(text: str, drafts: int) -> InputError:
     )
 
 
-def fill(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
+def fill(settings: dict[str, Any], given: Mapping[str, Any], model: Model) -> None:
     """Settings of drafts, and whether steps are then scheduled ahead."""
     if settings["speculative_method"] == NONE:
         for name in ("num_speculative_tokens", "draft_acceptance", "draft_parameters", "draft_model"):
@@ -77,12 +81,46 @@ def fill(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
                     hint=f"Set speculative_method to one of {', '.join(METHODS[1:])}, or leave it out.",
                 )
         return
+    _check_said(settings, given)
     settings["num_speculative_tokens"] = settings["num_speculative_tokens"] or 1
     settings["draft_acceptance"] = settings["draft_acceptance"] or str(USUAL_SHARE)
     groups(settings["draft_acceptance"], settings["num_speculative_tokens"])
     if "async_scheduling" not in given and settings["speculative_method"] in NOT_ASYNC:
         settings["async_scheduling"] = False
     _check(settings)
+    _check_heads(settings, model)
+
+
+def _check_said(settings: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse what is given and says nothing: no default takes its place."""
+    if "num_speculative_tokens" in given and not settings["num_speculative_tokens"]:
+        hint = "Give 1 or more, or leave speculative_method out."
+        raise InputError("a step with drafts has at least one", where="setting num_speculative_tokens", hint=hint)
+    if "draft_acceptance" in given and not settings["draft_acceptance"].strip():
+        raise _bad(settings["draft_acceptance"], settings["num_speculative_tokens"] or 1)
+
+
+def _check_heads(settings: Mapping[str, Any], model: Model) -> None:
+    """Refuse the network's own prediction heads where it has none, and no other weights are named for them."""
+    if settings["speculative_method"] != "mtp" or model.mtp or settings["draft_model"] or model.family in UNTOLD_MTP:
+        return
+    raise InputError(
+        f"{model.name} has no layers for multi-token prediction",
+        where="setting speculative_method",
+        hint=f"Use one of {', '.join(method for method in METHODS[1:] if method != 'mtp')}, or leave it out.",
+    )
+
+
+def assumed(given: Mapping[str, Any], model: Model) -> Iterator[NotModelled]:
+    """What figures with drafts assume where nothing says it; `given` has the settings as they were given."""
+    if given.get("speculative_method") in (None, NONE):
+        return
+    if given.get("draft_acceptance") is None:
+        why = f"not given: each draft is taken to be accepted {USUAL_SHARE:.0%} of the time; the figures hang on it"
+        yield NotModelled(option="draft_acceptance", why=why)
+    if given["speculative_method"] == "mtp" and not model.mtp:
+        why = f"the file of {model.name} does not describe its prediction heads: each is priced as one of its layers"
+        yield NotModelled(option="speculative_method=mtp", why=why)
 
 
 def _check(settings: Mapping[str, Any]) -> None:

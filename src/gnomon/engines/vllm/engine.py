@@ -106,11 +106,12 @@ class Vllm:
         return fill(given, model, pool, self.release)
 
     def not_modelled(
-        self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = (), *, under_load: bool = False
+        self, given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = (), *, under_load: bool = False
     ) -> tuple[NotModelled, ...]:
+        chip = deployment.pool.chip
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given, idle, under_load), *self._otherwise(given, idle))
+        return (*there, *not_modelled(given, deployment, idle, under_load), *self._otherwise(given, idle))
 
     def _otherwise(self, given: Mapping[str, Any], idle: Sequence[str]) -> Iterator[NotModelled]:
         """Settings that act as in the measured release, and not quite as in this one."""

@@ -41,6 +41,15 @@ def _bad(said: str) -> InputError:
     return InputError(f"{said!r} is not a popularity of experts", where="setting expert_popularity", hint=hint)
 
 
+def without_effect(deployment: Deployment) -> tuple[str, ...]:
+    """Settings of experts that no figure of a deployment depends on: how popular they are, where no rank has other
+    experts than the others, and their placement, where all are as popular and none has a copy."""
+    popularity = popularity_of(deployment.settings)
+    spread = ("expert_popularity",) if deployment.strategy.ep == 1 and popularity.skew else ()
+    placed = ("enable_eplb",) if popularity.balanced and not popularity.skew and not popularity.redundant else ()
+    return (*spread, *placed)
+
+
 def check_popularity(deployment: Deployment) -> None:
     """Raise InputError where experts are not spread, or their copies not equally."""
     popularity, ep = popularity_of(deployment.settings), deployment.strategy.ep

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
+from gnomon.engines.base import Deployment
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.vllm.captures import fill_capture
-from gnomon.engines.vllm.drafts import METHODS
+from gnomon.engines.vllm.drafts import METHODS, assumed
 from gnomon.engines.vllm.drafts import fill as fill_drafts
-from gnomon.engines.vllm.experts import popularity_of
+from gnomon.engines.vllm.experts import popularity_of, without_effect
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.engines.vllm.releases import FIRST, Release
@@ -234,7 +235,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = 
         settings["block_size"] = block_tokens(model, pool.chip)
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
-    fill_drafts(settings, named)
+    fill_drafts(settings, named, model)
     popularity_of(settings)
     _fill_batch(settings, pool.chip, release)
     _check(settings, model)
@@ -250,11 +251,14 @@ def listed() -> tuple[str, ...]:
 
 
 def not_modelled(
-    given: Mapping[str, Any], idle: Sequence[str] = (), under_load: bool = False
+    given: Mapping[str, Any], deployment: Deployment, idle: Sequence[str] = (), under_load: bool = False
 ) -> tuple[NotModelled, ...]:
-    """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
+    """Settings among those given that no figure depends on; of those that are `idle`, none of one answer. And what
+    drafts assume, where there are some."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    return option_values.not_modelled(named, [_named(name) for name in idle], BY_NAME, under_load)
+    unused = {*map(_named, idle), *without_effect(deployment)}
+    drafted = () if "speculative_method" in unused else assumed(named, deployment.model)
+    return (*option_values.not_modelled(named, tuple(unused), BY_NAME, under_load), *drafted)
 
 
 def caches_prefixes(model: Model) -> bool:

@@ -147,8 +147,17 @@ def _knobs(plan: Plan, task: PlanTask) -> Iterator[ProposedChange]:
     for knob in engine.knobs:
         for value in sorted({*knob.values, int(usual[knob.name])} - {now[knob.name]}):
             turned = {other.name: int(now[other.name]) for other in engine.knobs} | {knob.name: value}
-            if engine.goes_together(turned):
+            if engine.goes_together(turned) and _takes(plan, task, {**given, knob.name: value}):
                 yield ProposedChange(what=knob.label.format(value), plan=_with(plan, {**given, knob.name: value}))
+
+
+def _takes(plan: Plan, task: PlanTask, settings: Mapping[str, Any]) -> bool:
+    """Whether the engine takes these settings; not a knob that is given by another name of it."""
+    try:
+        _filled(plan, task, settings)
+    except InputError:
+        return False
+    return True
 
 
 def _names(engine: Engine) -> set[str]:

@@ -31,7 +31,7 @@ def mixed_report(search: MixedSearch, found: MixedPlan) -> PlanReport:
     return PlanReport(
         title=task.title,
         not_modelled=(
-            *first.engine.not_modelled(task.engine.settings, first.deployment.pool.chip),
+            *first.engine.not_modelled(task.engine.settings, first.deployment),
             *_not_modelled(search, found),
             *unread_columns(task.arrivals.whole, task.arrivals.load, task.arrivals.trace),
             *one_by_one(task.arrivals.load, task.arrivals.trace),

@@ -110,7 +110,8 @@ class BoundPool:
         """`2 x (H100, TP 2, fp8)`."""
         deployment, strategy = self.deployment, self.deployment.strategy
         parts = [deployment.pool.chip.short, f"TP {strategy.tp}"]
-        parts += [f"EP {strategy.ep}"] if strategy.ep > 1 else []
+        others = {"PP": strategy.pp, "DP": strategy.dp, "EP": strategy.ep}
+        parts += [f"{name} {degree}" for name, degree in others.items() if degree > 1]
         return f"{self.spec.replicas} x ({', '.join([*parts, deployment.dtype])})"
 
     @property

@@ -72,7 +72,9 @@ def report(
     return PlanReport(
         title=question.title,
         not_modelled=(
-            *replica.engine.not_modelled(question.engine.settings, chip, _idle(question, replica), under_load=True),
+            *replica.engine.not_modelled(
+                question.engine.settings, replica.deployment, _idle(question, replica), under_load=True
+            ),
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
             *one_by_one(question.arrivals.load, question.arrivals.trace),

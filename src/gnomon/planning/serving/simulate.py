@@ -64,7 +64,7 @@ def simulate_replica(
         *idle_settings(engine, deployment, replica.settings, stream, preempted=run.preemptions > 0),
     )
     unmodelled = (
-        *engine.not_modelled(replica.settings, replica.pool.chip, idle, under_load=True),
+        *engine.not_modelled(replica.settings, deployment, idle, under_load=True),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
         *idle_seed(load, given.trace, stream, closed),
@@ -80,6 +80,16 @@ def simulate_replica(
     found = results(run, log, deployment, given.options)
     answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, found=found)
     return replace(answer, resolved=replica.resolved, not_modelled=unmodelled, sessions=_sessions(stream.sessions, run))
+
+
+def check_calls(record: object, progress: object) -> None:
+    """Raise InputError for what keeps no steps, or cannot be called with the requests done."""
+    if record is not None and not isinstance(record, Recorder):
+        hint = "Give gnomon.sim.serving.Recorder(), or leave it out."
+        raise InputError(f"{type(record).__name__} is no Recorder of steps", where="record", hint=hint)
+    if progress is not None and not callable(progress):
+        hint = "Give one that takes the number of requests done, or leave it out."
+        raise InputError(f"{type(progress).__name__} is no function", where="progress", hint=hint)
 
 
 def _sessions(of: Ints | None, run: ServingRun) -> Ints | None:

@@ -173,7 +173,7 @@ def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests, preem
     for pool in system.pools:
         spec = pool.spec.replica
         idle = idle_settings(pool.engine, pool.deployment, spec.settings, stream, preempted)
-        for one in pool.engine.not_modelled(spec.settings, pool.deployment.pool.chip, idle, under_load=True):
+        for one in pool.engine.not_modelled(spec.settings, pool.deployment, idle, under_load=True):
             listed[one.option, one.why] = one
     yield from listed.values()
     if system.transfer:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from gnomon.engines import Deployment, Engine
+from gnomon.engines.base import Knob
 from gnomon.errors import InputError
 from gnomon.planning.serving.replicas import Setup
 from gnomon.search import PlanFamily, families
@@ -98,7 +101,22 @@ def _budgets(
     found: dict[str, tuple[int, ...]] = {}
     for knob in engine.knobs:
         default = int(deployment.settings[knob.name])
-        fixed = setup.engine.settings.get(knob.name) is not None
+        fixed = _is_fixed(engine, deployment, setup.engine.settings, knob)
         tried = tuple(dict.fromkeys([default, *sorted(knob.values, reverse=True)]))
         found[knob.name] = (default,) if fixed else tried
     return found
+
+
+def _is_fixed(engine: Engine, deployment: Deployment, given: Mapping[str, Any], knob: Knob) -> bool:
+    """Whether settings say a knob, by its name or by another that the engine has for it: then the engine takes no other
+    value of it beside them."""
+    if given.get(knob.name) is not None:
+        return True
+    for value in knob.values:
+        try:
+            engine.settings({**given, knob.name: value}, deployment.model, deployment.pool)
+        except InputError:
+            continue
+        if value != deployment.settings[knob.name]:
+            return False
+    return True

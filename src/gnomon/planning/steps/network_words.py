@@ -34,10 +34,10 @@ LEAVE_OUT = "Leave it out."
 
 
 def refuse_auto(techniques: Sequence[str]) -> None:
-    """Refuse `auto`, with which a search of training plans chooses."""
+    """Refuse `auto`, with which a search of plans chooses."""
     if AUTO in techniques:
-        hint = "Only `gnomon plan train` takes it; name a technique, as `gnomon techniques` lists them."
-        raise InputError("'auto' chooses among the techniques of training plans", where="--with", hint=hint)
+        hint = "Only `gnomon plan serve` and `plan train` take it; name one, as `gnomon techniques` lists them."
+        raise InputError("'auto' chooses among the techniques of plans", where="--with", hint=hint)
 
 
 def refuse_beside(model: Model, techniques: Sequence[str]) -> None:

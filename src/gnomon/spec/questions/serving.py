@@ -59,7 +59,7 @@ ROUTER_HELP = (
 )
 POOL_HELP = (
     "In place of --on, a pool of replicas; may be repeated. Roles: prefill and decode, or both. CHIP:N are all its "
-    "chips; tp, ep, replicas, dtype, weight and engine settings may follow, as in decode=H100:4,tp=4,dtype=fp8."
+    "chips; tp, ep, dp, pp, replicas, dtype, weight and engine settings may follow, as in decode=H100:4,tp=4,dtype=fp8."
 )
 KV_TRANSFER_HELP = (
     "KV cache from prefill to decode pools: whole (after the prompt, as vLLM's NixlConnector does) or layerwise."
