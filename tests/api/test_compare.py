@@ -266,9 +266,9 @@ def test_a_plan_written_as_pools_has_the_figures_of_the_same_plan_in_one(rate: f
         assert other == pytest.approx(first, rel=0.01 if "W" in row["figure"] else near), row["figure"]
 
 
-def test_pools_are_not_simulated_with_pipelines(plan: Plan) -> None:
+def test_pools_are_not_simulated_with_context_parallelism(plan: Plan) -> None:
     (pool,) = plan.each_pool
-    halves = (pool, replace(pool, strategy=Strategy(pp=2)))
-    with pytest.raises(InputError, match="pp 2 are not simulated") as error:
+    halves = (pool, replace(pool, strategy=Strategy(cp=2)))
+    with pytest.raises(InputError, match="cp 2 are not simulated") as error:
         compare(plan, replace(Plan.of_pools(halves, model=plan.model), load=plan.load))
-    assert "pools[1].strategy.pp" in str(error.value)
+    assert "pools[1].strategy.cp" in str(error.value)

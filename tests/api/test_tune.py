@@ -82,7 +82,7 @@ def test_goals_that_are_missed() -> None:
 @pytest.mark.parametrize(
     ("words", "where"),
     [
-        ({"plan": "vllm serve llama-3.1-8b -pp 2", "on": "H100", **LOAD}, "strategy.pp"),
+        ({"plan": "vllm serve deepseek-v2-lite -tp 2 -dcp 2", "on": "H100", **LOAD}, "strategy.cp"),
         ({"plan": "vllm serve llama-3.1-8b", "on": "H100"}, "the plan"),
         ({"plan": "vllm serve llama-3.1-8b", "on": "H100", "input": 5, "output": 5}, "--rate"),
         ({"plan": "vllm serve llama-3.1-8b", **LOAD}, "the command"),

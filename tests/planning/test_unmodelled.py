@@ -13,6 +13,7 @@ import gnomon
 from gnomon.engines import engine
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.deployments import deploy
 from gnomon.planning.unmodelled import figures
 from gnomon.spec.answers import Fit, Prediction, ServingReport
 
@@ -118,9 +119,9 @@ def test_why_a_setting_has_no_effect_is_said_of_a_step_and_of_a_load() -> None:
 
 @pytest.mark.parametrize("name", UNDER_LOAD)
 def test_no_load_is_told_that_only_a_load_has_an_effect(name: str) -> None:
-    known, chip = engine(name), parse_pool("H100").chip
-    for option in known.settings({}, load_model("llama-3.2-1b"), parse_pool("H100")):
-        why = [one.why for one in known.not_modelled({option: 1}, chip, [option], under_load=True)]
+    known, deployment = deploy(load_model("llama-3.2-1b"), parse_pool("H100"), engine=name)
+    for option in deployment.settings:
+        why = [one.why for one in known.not_modelled({option: 1}, deployment, [option], under_load=True)]
         assert not any("simulated load" in each or "one step" in each for each in why), option
 
 
