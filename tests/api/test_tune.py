@@ -116,6 +116,7 @@ def test_commands_are_compared_with_plans() -> None:
         gnomon.compare("examples/plan.yaml", "examples/plan.yaml", on="H100")
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [

@@ -42,6 +42,7 @@ def test_the_rate_is_the_headroom(planned: PlanReport) -> None:
     assert one["factor"] >= 1
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize(("name", "field"), [("input length", "input"), ("output length", "output")])
 def test_a_search_beyond_the_border_finds_the_next_plan(planned: PlanReport, name: str, field: str) -> None:
     one = of(planned, name)
@@ -64,6 +65,7 @@ def test_at_the_crossing_two_plans_cost_the_same(planned: PlanReport) -> None:
     assert up["next"]["usd_h"] == pytest.approx(alone.best.usd_h)
 
 
+@pytest.mark.slow
 def test_less_sharing_and_fewer_accepted_drafts_go_down() -> None:
     ask = ASK | {"fleet": "H100:2", "input": 200, "prefix": "groups=4,tokens=1500", "rate": 30.0}
     planned = plan_serving(**ask, sensitivity=True)

@@ -66,6 +66,7 @@ def test_what_is_not_simulated_is_refused(model: str, more: dict[str, Any], mess
         served(model, **{"images": 1} | more)
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_its_images() -> None:
     answer = gnomon.plan_serving(
         "qwen2.5-vl-7b",

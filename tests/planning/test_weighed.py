@@ -36,6 +36,7 @@ def by_hand(case: dict[str, Any]) -> dict[tuple[tuple[str, ...], str], float]:
     return found
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["fleet"]))
 def test_it_is_the_best_of_all_combinations(case: dict[str, Any]) -> None:
     found, tried = auto(case), by_hand(case)
@@ -66,6 +67,7 @@ def test_a_format_that_is_given_leaves_out_techniques_that_set_another() -> None
     assert not told["int4-weights"]["used"] and "int4" in told["int4-weights"]["why"]
 
 
+@pytest.mark.slow
 def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
     """Drafts that are never accepted only cost time."""
     drafts = {"speculative_method": "ngram_gpu", "num_speculative_tokens": 3, "draft_acceptance": "0.0"}
