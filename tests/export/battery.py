@@ -9,7 +9,8 @@ from tests.export import read_back, read_back_training
 from tests.export.read_back import Parse, Process, deployed, run_script
 
 import gnomon
-from gnomon.engines.vllm.platforms import platform_of
+from gnomon.engines.vllm.launch import version_of
+from gnomon.engines.vllm.platforms import has_image, platform_of
 from gnomon.errors import InputError
 from gnomon.execution.startable import located, startable
 from gnomon.graph.support import unpriced
@@ -77,7 +78,7 @@ def check_manifest(plan: Plan, parse: Parse) -> None:
         text = gnomon.export(plan, "kubernetes").files["deployment.yaml"]
     except InputError as error:
         spread = plan.ranks > plan_pool(plan, 10**6).machine_chips
-        assert spread or not (platform and platform.image), error
+        assert spread or not (platform and has_image(platform, version_of(plan))), error
         return
     one, replicas, vendor, product = read_back.read_kubernetes(text, parse)
     assert (replicas, one.chips, vendor) == (plan.replicas, plan.ranks, plan_pool(plan).chip.vendor)

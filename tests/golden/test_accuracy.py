@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnomon.accuracy import deployments, runs, stored, truth
-from gnomon.accuracy.deployment_rows import NEEDED, Unfit, case_of
+from gnomon.accuracy import deployments, disaggregated_rows, runs, sglang_rows, stored, truth
+from gnomon.accuracy.deployment_rows import NEEDED, Unfit
 from gnomon.accuracy.operators import operators
 from gnomon.accuracy.published import training_steps
 from gnomon.accuracy.result import CHECKOUT
@@ -130,11 +130,11 @@ def test_a_fit_of_a_published_table_is_what_is_stored() -> None:
 @needs_truth
 def test_some_deployments_are_what_is_stored() -> None:
     folder, then = truth.required(), kept()["deployments"]["rows"]
-    chosen = sorted({row["id"] for row in then if row["clients"] <= 32})[:: max(1, len(then) // SAMPLE // 2)][:SAMPLE]
-    now = []
-    for row in truth.rows(folder / truth.SERVING, NEEDED):
-        if row["row_id"] in chosen:
-            now += deployments.compare(case_of(row))
+    every = truth.rows(folder / truth.SERVING, NEEDED)
+    rows = {row["row_id"]: row for row in every if row["mode"] != disaggregated_rows.MODE}
+    few = sorted({row["id"] for row in then if row["clients"] <= 32} & rows.keys())
+    chosen = few[:: max(1, len(then) // SAMPLE // 2)][:SAMPLE]
+    now = [one for name in chosen for one in deployments.compare_any(deployments.published_case(rows[name]))]
     assert {row["id"] for row in now} == set(chosen)
     assert_same(now, then)
 
@@ -156,16 +156,17 @@ def test_some_runs_are_what_is_stored() -> None:
 def test_every_published_row_is_compared_or_counted() -> None:
     """Of the serving rows each is usable or left out; what the simulator refuses is left out of those sampled."""
     folder, found = truth.required(), kept()["deployments"]
-    usable = 0
+    served = sglang_rows.runs(CHECKOUT)
+    usable = sum(not run.reject_reason for run in served)
     for row in (rows := truth.rows(folder / truth.SERVING, NEEDED)):
         try:
-            usable += bool(case_of(row))
+            usable += bool(deployments.published_case(row))
         except Unfit:
             continue
     refused = sum(row["rows"] for row in found["left_out"] if row["why"].startswith("refused"))
     left = sum(row["rows"] for row in found["left_out"]) - refused
     contradicted = sum(row["rows"] for row in found["left_out"] if "contradict" in row["why"])
-    assert (usable - contradicted, found["usable"] + left) == (found["usable"], len(rows))
+    assert (usable - contradicted, found["usable"] + left) == (found["usable"], len(rows) + len(served))
 
 
 @needs_truth

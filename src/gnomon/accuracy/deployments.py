@@ -64,13 +64,11 @@ def deployments(
     left, cases, apart = LeftOut(), list[DeploymentCase](), list[Case]()
     for row in truth.rows(folder / truth.SERVING, NEEDED):
         try:
-            if row["mode"] == disaggregated_rows.MODE:
-                apart.append(disaggregated_rows.case_of(row))
-                continue
-            case = READERS.get(row["engine_family"], case_of)(row)
-            if row["engine_family"] in READERS and not case.kept_out:
-                raise Unfit("in the half that host figures are fitted to")
-            cases.append(case)
+            case = published_case(row)
+            if isinstance(case, DeploymentCase):
+                cases.append(case)
+            else:
+                apart.append(case)
         except Unfit as why:
             left.add(row["source"], str(why))
     sound = consistent(cases)
@@ -87,6 +85,16 @@ def deployments(
     rows = compare_all(every, compare_any, lambda case: case.row["source"], left, progress)
     found = {"usable": len(sound) + len(apart), "sampled": len(every), **tabulated(rows, ORDER, BY)}
     return found | {"kept_out": kept_out(rows), "left_out": left.listed()}
+
+
+def published_case(row: Mapping[str, str]) -> DeploymentCase | DisaggregatedCase:
+    """A row of the published tables as a case. Raises Unfit with the reason why it is none."""
+    if row["mode"] == disaggregated_rows.MODE:
+        return disaggregated_rows.case_of(row)
+    case = READERS.get(row["engine_family"], case_of)(row)
+    if row["engine_family"] in READERS and not case.kept_out:
+        raise Unfit("in the half that host figures are fitted to")
+    return case
 
 
 def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[DeploymentCase]:
