@@ -105,10 +105,6 @@ FEATURES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 2, "model": "some/head"}},
     ),
     (
-        {"speculative_method": "mtp", "num_speculative_tokens": 1, "draft_model": "some/heads"},
-        {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1, "model": "some/heads"}},
-    ),
-    (
         {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "max_cpu_loras": 8},
         {"enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "max_cpu_loras": 8},
     ),
