@@ -61,7 +61,7 @@ def simulate_serving(
     In place of `on`, `pools` are replicas of several kinds, each written as `prefill=H100:4,tp=2`: prefill and decode
     pools, between which the KV cache is sent `whole` after a prompt or `layerwise`, or pools that do both behind one
     `router`.
-    Pipeline and data parallelism, whose steps are not those of a single scheduler, are refused.
+    Degrees that the engine does not run under a load are refused: docs/parallel.md lists them.
     `techniques` are named as in a plan: `int4-weights`. The chips' clock follows their power limit, or a lower one,
     `power_limit_w`. With goals (`slo`, such as `ttft_p90=1s,tpot_p90=40ms`) the answer has its goodput, with `series`
     also means over bins of time and distributions, which its page plots.
