@@ -9,15 +9,6 @@ from zlib import crc32
 
 import pytest
 
-try:
-    from hypothesis import settings
-except ImportError:  # the oracles' environment does without
-    pass
-else:
-    settings.register_profile("gnomon", deadline=None, derandomize=True)
-    settings.load_profile("gnomon")
-
-
 _tests = count()
 
 
@@ -29,6 +20,25 @@ def own_history(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     return home
 
 
+@pytest.fixture
+def whole(request: pytest.FixtureRequest) -> bool:
+    """Whether every case of every battery is run."""
+    return bool(request.config.getoption("--whole"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        from tests.examples import load_profile
+    except ImportError:  # the oracles' environment does without hypothesis
+        return
+    load_profile(whole=config.getoption("--whole") or _named(config))
+
+
+def _named(config: pytest.Config) -> bool:
+    """Whether a test is named on the command line."""
+    return any("::" in word for word in config.args)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run every case of every battery")
 
@@ -38,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A case that is named on the command line is always run.
     """
-    if config.getoption("--whole") or any("::" in word for word in config.args):
+    if config.getoption("--whole") or _named(config):
         return
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:

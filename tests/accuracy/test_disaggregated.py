@@ -100,6 +100,7 @@ def test_pools_are_simulated() -> None:
     assert rows["TTFT"]["predicted"] < 64 * rows["TPOT"]["predicted"]
 
 
+@pytest.mark.slow
 def test_replicas_that_are_refused_under_load_are_priced_by_a_step() -> None:
     """Prefill with data-parallel attention leaves the decode step as it is."""
     case = case_of(row(plan_detail=plan(prefill_tp_size=1, prefill_attention_dp_size=4)))

@@ -29,11 +29,12 @@ LOOKUPS = {
     ("paths.py", "home"): "",
 }
 """Where names become objects, and the argument that has the name."""
-SERVED = {"rate": 5, "input": 300, "output": 20, "requests": 400}
+SERVED = {"rate": 5, "input": 2000, "output": 4, "requests": 400}
+FIXED = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
 TRAINED = {"seq": 2048, "global_batch": 16}
 
 Answer = Callable[[], Any]
-TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{i / 4},{300 + i % 7},20\n" for i in range(500))
+TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{i / 4},{2000 + i % 7},4\n" for i in range(500))
 ANSWERS: dict[str, Answer] = {
     "predict decode": lambda: gnomon.predict("llama-3.1-8b", on="H100", batch=32, context=1024),
     "predict prefill": lambda: gnomon.predict("qwen3-30b-a3b", on="H200:2", phase="prefill", tokens=500),
@@ -45,10 +46,12 @@ ANSWERS: dict[str, Answer] = {
     ),
     "fit an encoder": lambda: gnomon.fit("bert-base", on="L4"),
     "simulate a trace": lambda: gnomon.simulate_serving("llama-3.1-8b", on="L40S", trace="trace.csv"),
-    "plan for a trace": lambda: gnomon.plan_serving("llama-3.1-8b", fleet="H100:1", trace="trace.csv"),
-    "plan": lambda: gnomon.plan_serving("llama-3.1-8b", fleet="H100:2", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED),
+    "plan for a trace": lambda: gnomon.plan_serving("llama-3.1-8b", fleet="H100:1", trace="trace.csv", settings=FIXED),
+    "plan": lambda: gnomon.plan_serving(
+        "llama-3.1-8b", fleet="H100:2", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED, settings=FIXED
+    ),
     "plan over two chips": lambda: gnomon.plan_serving(
-        "llama-3.1-8b", fleet="H100:2,L4:4", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED
+        "llama-3.1-8b", fleet="H100:2,L40S:2", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED, settings=FIXED
     ),
     "simulate train": lambda: gnomon.simulate_training("llama-3.1-8b", on="H100:8", pp=2, **TRAINED),
     "simulate train with a technique": lambda: gnomon.simulate_training(

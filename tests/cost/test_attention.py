@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cost.machines import CHIPS, machine, seconds
+from tests.examples import examples
 
 from gnomon import catalog
 from gnomon.cost.attention import DECODE, PREFILL, decode_seconds, prefill_seconds, scalar_prefill
@@ -24,7 +25,7 @@ chunks = st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 100_000)), min_
 @pytest.mark.battery(3)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(chunks=chunks, kv_heads=st.sampled_from([1, 2, 4, 8]), group=st.sampled_from([1, 4, 8]))
 def test_one_step_equals_arrays(
     chip: str, kv_dtype: str, chunks: list[tuple[int, int]], kv_heads: int, group: int
@@ -43,7 +44,7 @@ def test_one_step_equals_arrays(
 figures = st.fixed_dictionaries({name: st.floats(low, high) for name, (_, low, high) in PREFILL.items()})
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(c=figures, n=st.integers(1, 20), new=st.integers(1, 9000), before=st.integers(0, 30_000),
        dim=st.sampled_from([64, 128, 256]), window=st.sampled_from([0, 128, 1024]))  # fmt: skip
 def test_one_step_equals_arrays_whatever_the_kernel(

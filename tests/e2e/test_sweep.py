@@ -70,6 +70,7 @@ def test_killed_twice_it_comes_out_the_same(file: Path, tmp_path: Path) -> None:
     assert f"nothing to do: all {QUESTIONS} answers are in the file" in again.stderr
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_interrupted_it_says_how_to_go_on(file: Path, tmp_path: Path, jobs: str) -> None:
     out = tmp_path / "out.jsonl"

@@ -35,6 +35,7 @@ NOT_RUN = [
 ]  # fmt: skip
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_chip_has_a_platform_or_a_reason(name: str) -> None:
     chip = catalog.chip(name)
@@ -104,6 +105,7 @@ def plan(chip: str) -> Plan:
     )
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("name", [name for name in CHIPS if "fp16" in catalog.chip(name).rates_flops])
 def test_scripts_and_manifests_are_for_the_chips_own_platform(name: str) -> None:
     """Or there is none: never another vendor's variable, resource or image."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.sim import sglang_plain
 from tests.sim.costs import Cliffs, Flat
 from tests.sim.sglang_plain import PlainSglang
@@ -70,7 +71,7 @@ def same(run: ServingRun, plain: PlainSglang) -> None:
     assert run.busy_s == pytest.approx(plain.busy_s, abs=1e-9)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(loads())
 def test_equal_to_the_plain_loop(case: tuple[Requests, ServingLimits, Scheduling]) -> None:
     requests, limits, options = case

@@ -337,7 +337,7 @@ def test_experts_of_its_own_kernels_for_blackwell() -> None:
 
 
 def test_plans_try_padded_graphs_unless_they_are_said() -> None:
-    asked: dict[str, Any] = {"fleet": "H100:1", "engine": "trtllm", "rate": 20, "input": 400, "output": 100}
+    asked: dict[str, Any] = {"fleet": "H100:1", "engine": "trtllm", "rate": 20, "input": 400, "output": 40}
     asked |= {"dtypes": "bf16", "slo": "tpot_p90=30ms"}
     limits = {"max_batch_size": 256, "max_num_tokens": 8192}
     found = gnomon.plan_serving("llama-3.1-8b", settings=limits, **asked)

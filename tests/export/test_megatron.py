@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.export import megatron_flags
 from tests.export.megatron_options import SWITCH, parser_of, published
 from tests.export.training import a_training_plan, started
@@ -396,14 +397,14 @@ def startable(plan: Plan) -> bool:
 
 
 @given(plans.filter(startable))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_only_written_down_options_are_used(plan: Plan) -> None:
     kept(plan)
     assert run_script(plan) == run_script(plan)
 
 
 @given(plans.filter(startable))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_whatever_is_written_megatron_takes(megatron: argparse.ArgumentParser, plan: Plan) -> None:
     said = parsed(megatron, plan)
     world = plan.chips

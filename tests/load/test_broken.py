@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from gnomon import load
 from gnomon.errors import GnomonError
@@ -381,7 +382,7 @@ def test_the_plain_parts_are_sound(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.getbasetemp()
     for name, read in (("config.json", load.model), ("t.csv", load.requests), ("p.yaml", load.read_plan)):
@@ -393,7 +394,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 
 
 @given(st.text(st.sampled_from("a: {}[]-,'\"\n&*!|>%@`#1.\t?~"), max_size=60))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_any_yaml_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "p.yaml"
     path.write_text(PLAN + text)

@@ -245,6 +245,7 @@ HAND: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("case", HAND)
 def test_broken_by_hand(tmp_path: Path, case: str) -> None:
     name, changes, said = HAND[case]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from gnomon import load
 from gnomon.errors import InputError
@@ -368,7 +369,7 @@ def shared(tree: Prefixes | None, one: int, two: int) -> int:
 
 
 @given(GROUPED)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_requests_of_a_group_share_the_shorter_prefix(rows: list[tuple[int, int]]) -> None:
     group, tokens = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     tree = by_groups(group, tokens)
@@ -384,7 +385,7 @@ CHAINS = st.lists(st.tuples(st.lists(st.integers(0, 2), max_size=6), st.integers
 
 
 @given(CHAINS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_chains_of_hashes_share_what_they_begin_with(rows: list[tuple[list[int], int]]) -> None:
     chains = np.array([one for ids, _ in rows for one in ids], np.int64)
     sizes = np.array([len(ids) for ids, _ in rows], np.int64)

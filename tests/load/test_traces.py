@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from gnomon import load
 from gnomon.errors import InputError
@@ -152,7 +153,7 @@ BROKEN = st.sampled_from([None, "x", "-1", "1,1", '"1'])
 
 
 @given(rows, ENDS, st.integers(1, 60), BROKEN, st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_where_blocks_end_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple], end: str, size: int, broken: str | None, last: bool
 ) -> None:  # type: ignore[type-arg]

@@ -49,7 +49,7 @@ def random_task(seed: int, pools: str, fleets: int, most: int) -> PlanTask:
     return plan_of(PlanServingQuestion(**given, pools=pools))
 
 
-@pytest.mark.battery(12)
+@pytest.mark.battery(24)
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("pools", ["aggregated", "disaggregated"])
 def test_the_cheapest_is_that_of_running_all(seed: int, pools: str) -> None:
@@ -68,7 +68,7 @@ def test_the_cheapest_is_that_of_running_all(seed: int, pools: str) -> None:
     assert (None if found.best is None else found.best.plan.usd_h) == pytest.approx(min(met, default=None))
 
 
-@pytest.mark.battery(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_the_cheapest_mixture_is_that_of_trying_all(seed: int) -> None:
     """By what each kind of replica holds, found in small steps; the search knows that to a few percent."""

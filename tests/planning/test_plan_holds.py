@@ -38,9 +38,12 @@ def short_trace(folder: Path, count: int, rate: float) -> holds.Workload:
     return holds.Workload(question=ask, trace=trace)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up_engine")
-@pytest.mark.parametrize(("count", "rate"), [(50, 20.0), (300, 12.0), (1000, 40.0)])
+@pytest.mark.parametrize(
+    ("count", "rate"),
+    [(50, 20.0), (300, 12.0), (1000, 40.0)],
+)
 def test_a_trace_shorter_than_its_requests_last_has_enough_replicas(tmp_path: Path, count: int, rate: float) -> None:
     """Of three seconds, half a minute and half a minute, with requests that take half a minute each."""
     workload = short_trace(tmp_path, count, rate)

@@ -42,7 +42,7 @@ def test_the_rate_is_the_headroom(planned: PlanReport) -> None:
     assert one["factor"] >= 1
 
 
-@pytest.mark.battery(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "field"), [("input length", "input"), ("output length", "output")])
 def test_a_search_beyond_the_border_finds_the_next_plan(planned: PlanReport, name: str, field: str) -> None:
     one = of(planned, name)

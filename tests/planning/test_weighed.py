@@ -36,7 +36,7 @@ def by_hand(case: dict[str, Any]) -> dict[tuple[tuple[str, ...], str], float]:
     return found
 
 
-@pytest.mark.battery(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["fleet"]))
 def test_it_is_the_best_of_all_combinations(case: dict[str, Any]) -> None:
     found, tried = auto(case), by_hand(case)
@@ -56,7 +56,11 @@ def test_each_technique_has_its_line() -> None:
     assert "share no beginnings" in told["kv-offloading"]["why"]
     assert "acceptance" in told["speculative-decoding"]["why"]
     assert "cannot be simulated" in told["kv-swap"]["why"]
-    tried = by_hand(CASES[0])
+
+
+@pytest.mark.slow
+def test_the_figures_of_a_line_are_those_of_the_plan_with_it_alone() -> None:
+    told, tried = {one["name"]: one for one in auto(CASES[0]).weighed}, by_hand(CASES[0])
     assert told["int4-weights"]["usd_h"] == pytest.approx(tried[("int4-weights",), "bf16"])
     assert told["fp8-kv"]["usd_h"] == pytest.approx(tried[(), "fp8"])
 
@@ -79,6 +83,7 @@ def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
     assert "speculative_method" not in found.best.plan.engine.settings
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize(("objective", "unit"), [("latency", " end to end"), ("energy", " Wh/Mtok")])
 def test_what_a_technique_buys_is_said_in_the_figure_of_the_objective(objective: str, unit: str) -> None:
     told = {one["name"]: one["why"] for one in auto(CASES[2], objective=objective).weighed}

@@ -41,6 +41,7 @@ def test_a_step_is_finite_and_above_the_roofline(chip: Chip, phase: str) -> None
     assert chip.idle_w < found.energy_j.value / found.time_s.value <= chip.tdp_w * 1.001
 
 
+@pytest.mark.battery(4)
 @CHIPS
 def test_every_format_it_has_prices_products(chip: Chip) -> None:
     on = machine(chip)
@@ -52,6 +53,7 @@ def test_every_format_it_has_prices_products(chip: Chip) -> None:
         assert np.all(times < 5 * least + 100e-6), dtype
 
 
+@pytest.mark.battery(4)
 @CHIPS
 def test_a_borrowed_profile_is_the_chips_own_size(chip: Chip) -> None:
     profile = profile_for(chip)

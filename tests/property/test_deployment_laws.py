@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.graph.shapes import lowered, matrices, weights
 
 import gnomon
@@ -56,7 +57,7 @@ def copies(model: Model, tp: int) -> int:
 
 
 @given(model=models(), tp=st.sampled_from(DEGREES))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_ranks_together_hold_the_model_and_the_stated_copies(model: Model, tp: int) -> None:
     assert not obstacle(model, tp)
     assert tp * weights(lowered(model, tp)) == matrices(model) + copies(model, tp)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.cost.machines import CHIPS, faster, machine, seconds
+from tests.examples import examples
 
 from gnomon import catalog
 from gnomon.cost import gemm, moe
@@ -114,7 +115,7 @@ def least_work(case: Case) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(case=st.one_of(gemms(), mixtures(), decodes(), prompts()))
 def test_never_below_the_roofline(chip: str, case: Case) -> None:
     assume(has_rate(chip, *case[:2]))
@@ -126,7 +127,7 @@ def test_never_below_the_roofline(chip: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(case=cases, memory=st.floats(1, 4), rate=st.floats(1, 4))
 def test_a_better_chip_is_never_slower(chip: str, case: Case, memory: float, rate: float) -> None:
     assume(has_rate(chip, *case[:2]))
@@ -145,7 +146,7 @@ def test_twice_the_chip_is_at_most_twice_as_fast(case: Case) -> None:
     assert once / 2 <= twice * (1.1 if case[0] == "gemm" else 1.0) / ROUNDING
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(case=cases, data=st.data())
 def test_more_work_is_never_quicker(case: Case, data: st.DataObject) -> None:
     """Attention splits its keys where it would leave processors idle, so a little more of it may need no splits, no

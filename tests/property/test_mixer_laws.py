@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cost.machines import CHIPS, faster, machine
+from tests.examples import examples
 
 from gnomon import catalog
 from gnomon.cost.machine import Machine, priced_dtype
@@ -133,7 +134,7 @@ def left(on: Machine, op: Op, small: Batch, large: Batch, grown: str) -> np.ndar
     return least
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(op=ops, steps=batches())
 def test_more_sequences_are_never_quicker(op: Op, steps: tuple[Batch, Batch]) -> None:
     """But for the kernel that adds up splits, which more sequences spare."""
@@ -143,7 +144,7 @@ def test_more_sequences_are_never_quicker(op: Op, steps: tuple[Batch, Batch]) ->
     assert np.all(more >= (less - spared) * left(on, op, *steps, "sequences") * 0.98)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(op=st.one_of(latents(), scans(), scores()), n=few, new=st.integers(1, 4000), more=st.integers(1, 4000))
 def test_more_tokens_are_never_quicker(op: Op, n: int, new: int, more: int) -> None:
     """Of prompts their own tokens, of decodes those before them."""
@@ -153,7 +154,7 @@ def test_more_tokens_are_never_quicker(op: Op, n: int, new: int, more: int) -> N
     assert np.all(longer >= less * left(on, op, *steps, "tokens") * ROUNDING)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(op=scans(), n=few, new=st.integers(1, 2000), times=st.integers(2, 50))
 def test_a_chunk_longer_than_the_prompts_is_as_long_as_they_are(op: Op, n: int, new: int, times: int) -> None:
     assert isinstance(op, Scan)
@@ -172,7 +173,7 @@ def masked(on: Machine, op: Attention, batch: Batch) -> np.ndarray[Any, np.dtype
     return took / IN_WAVES[op.phase]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(op=windowed(), steps=batches())
 def test_a_window_is_never_slower_than_none(op: Attention, steps: tuple[Batch, Batch]) -> None:
     on = machine()
@@ -180,7 +181,7 @@ def test_a_window_is_never_slower_than_none(op: Attention, steps: tuple[Batch, B
         assert np.all(seconds(on, op, batch) <= masked(on, replace(op, window=None), batch) / ROUNDING)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(op=windowed(), n=few, length=st.integers(1, 3000))
 def test_a_window_that_holds_everything_is_none(op: Attention, n: int, length: int) -> None:
     wide = replace(op, window=Window(length + 1, op.window.chunked if op.window else False))

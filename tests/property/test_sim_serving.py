@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.sim.costs import Adapted, Cliffs, Dyadic, Metered, Smooth, Unmetered
 from tests.sim.plain import Plain
 from tests.sim.plain_features import PlainFeatures
@@ -112,7 +113,7 @@ def _inside(node: int, parent: list[int], end: list[int], tokens: int) -> int:
     return node
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(sharing_cases(), cases(cache=HashedBlocks)))
 def test_sharing_equals_walking_block_by_block(case: Case) -> None:
     compare(*case)
@@ -139,7 +140,7 @@ def ordered_cases(draw: st.DrawFn) -> Case:
     return replace(load, adapter=adapter, priority=np.array(draw(numbers)) % 3), cost, limits
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ordered_cases())
 def test_order_and_adapters_equal_walking(case: Case) -> None:
     compare(*case)
@@ -186,7 +187,9 @@ def feature_cases(draw: st.DrawFn, least: int = 0) -> Case:
     return replace(load, adapter=np.array(draw(numbers)) - 1, priority=np.array(draw(numbers)) % 3), cost, limits
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 @given(feature_cases())
 def test_features_together_equal_walking(case: Case) -> None:
     try:
@@ -201,7 +204,7 @@ def test_as_many_drafts_are_accepted_as_said() -> None:
     np.testing.assert_allclose([(found > at).mean() for at in range(3)], shares, atol=0.01)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_jumping_equals_walking(case: Case) -> None:
     compare(*case)
@@ -219,6 +222,7 @@ LOADS = {
 }
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("name", LOADS)
 @pytest.mark.parametrize(

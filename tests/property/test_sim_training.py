@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.sim import closed_forms as closed
 from tests.sim.test_training_bounds import exact_s
 from tests.sim.training_plain import most_in_flight, node, plain_starts
@@ -72,7 +73,7 @@ def steps(draw: st.DrawFn) -> tuple[Orders, StepTimes]:
     return orders, times
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(steps())
 def test_the_timeline_is_that_of_the_plain_one(step: tuple[Orders, StepTimes]) -> None:
     orders, times = step
@@ -92,7 +93,7 @@ def test_the_timeline_is_that_of_the_plain_one(step: tuple[Orders, StepTimes]) -
         assert len(sends) == sum(key[0] == "send" for key in plain)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sizes(most=12, rounds=5))
 def test_what_is_in_flight_is_what_the_lists_hold(size: Sizes) -> None:
     name, pp, vp, micros = size
@@ -112,7 +113,7 @@ def form(name: str, blocking: bool) -> Callable[..., Any]:
     return chosen
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(sizes(most=9, rounds=4), positive, positive, share, share, st.booleans())
 def test_closed_forms_are_exact(size: Sizes, f: float, b: float, part_f: float, part_b: float, blocking: bool) -> None:
     """In all of the region they name: no send longer than its task, or any send where they say so."""
@@ -137,7 +138,7 @@ def test_closed_forms_broadcast() -> None:
 seconds = st.one_of(st.just(0.0), st.floats(-3, 3).map(lambda power: 10.0**power))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(sizes(most=9, rounds=4), st.lists(seconds, min_size=8, max_size=8), st.booleans())
 def test_bounds_are_never_above(size: Sizes, times: list[float], blocking: bool) -> None:
     """Whatever the times: a task of a microsecond beside a send of a second."""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cost.machines import faster
 from tests.engines.plans import ENGINES, OPTIMIZERS
+from tests.examples import examples
 
 import gnomon
 from gnomon import catalog
@@ -125,7 +126,7 @@ times = st.floats(1, 4)
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(jobs(), times, times, times, times)
 def test_a_better_chip_is_never_slower(job: Job, memory: float, rate: float, inside: float, across: float) -> None:
     """But for the clock: less waiting leaves a board less time to cool, and a head or tail may feel that."""

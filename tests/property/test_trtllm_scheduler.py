@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.test_sim_serving import Case, cases, sharing_cases
 from tests.sim.trtllm_plain import TrtllmPlain
 
@@ -19,7 +20,7 @@ from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-QUICK = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POLICIES = st.builds(InflightBatching, no_evict=st.booleans(), chunked=st.booleans())
 
 

@@ -25,7 +25,8 @@ from gnomon.store import resolve_plan, save
 PLAN = Path(__file__).parents[2] / "examples" / "plan.yaml"
 GIB = 1024**3
 SERVE = "vllm serve llama-3.2-1b --max-model-len 4k"
-TUNED: dict[str, Any] = {"rate": 2, "input": 100, "output": 16, "requests": 400}
+TUNED: dict[str, Any] = {"rate": 2, "input": 4000, "output": 2, "requests": 400}
+RUNNING = "vllm serve llama-3.1-8b --max-model-len 8k"
 
 
 def answering() -> set[str]:
@@ -174,8 +175,8 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
         "a script": lambda: gnomon.import_plan(f"N=64; {SERVE} --max-num-seqs $N", on="H100"),
     },
     "TunedPlan": {
-        "goals met": lambda: gnomon.tune(SERVE, on="H100", slo="ttft_p90=1s", **TUNED),
-        "goals missed": lambda: gnomon.tune(SERVE, on="L4", slo="ttft_p90=10us", **TUNED),
+        "goals met": lambda: gnomon.tune(RUNNING, on="H100", slo="ttft_p90=1s", **TUNED),
+        "goals missed": lambda: gnomon.tune(RUNNING, on="L40S", slo="ttft_p90=10us", **TUNED),
     },
     "SideBySide": {
         "plans": lambda: gnomon.compare(PLAN, halved()),

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,10 @@ def named(where: str, path: Sequence[Any], place: Sequence[Any]) -> bool:
 
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("name", ANSWERS)
-def test_damage_is_refused_by_file_and_field_or_has_no_part_in_it(name: str) -> None:
+def test_damage_is_refused_by_file_and_field_or_has_no_part_in_it(name: str, whole: bool) -> None:
     answer = json.loads(text_of(name))
-    whole, refused, tried = nodes_of(answer), 0, 0
-    for path, value in broken(name):
+    sound, refused, tried = nodes_of(answer), 0, 0
+    for path, value in islice(broken(name), 0, None, 1 if whole else 7):
         tried += 1
         try:
             shown = nodes_of(changed(answer, path, value))
@@ -139,16 +140,16 @@ def test_damage_is_refused_by_file_and_field_or_has_no_part_in_it(name: str) -> 
             assert len(str(error)) < 300
         else:
             assert not (isinstance(value, float) and not math.isfinite(value)), path
-            assert shown == whole, (path, value)
+            assert shown == sound, (path, value)
     assert refused > tried / 5
-    assert tried > 300
+    assert tried > (300 if whole else 40)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_what_is_missing_or_null_is_refused_by_file_and_field_or_can_be_done_without(name: str) -> None:
+def test_what_is_missing_or_null_is_refused_by_file_and_field_or_can_be_done_without(name: str, whole: bool) -> None:
     answer = json.loads(text_of(name))
     refused = 0
-    for path in places(answer):
+    for path in islice(places(answer), 0, None, 1 if whole else 3):
         without = copy.deepcopy(answer)
         del at(without, path[:-1])[path[-1]]
         for damaged in (without, changed(answer, path, None)):
@@ -157,7 +158,7 @@ def test_what_is_missing_or_null_is_refused_by_file_and_field_or_can_be_done_wit
             except InputError as error:
                 refused += 1
                 assert named(error.where, path, path[:-1]), (path, str(error))
-    assert refused >= 10
+    assert refused >= (10 if whole else 3)
 
 
 @pytest.mark.parametrize("name", ANSWERS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.search.fakes import FakeEvaluator, Queue, every_plan, exhaustive, random_job, random_space
 
 from gnomon.search import OBJECTIVES, Candidate, Level, PlanFamily, Score, SearchJob, highest_rate, search
@@ -20,7 +21,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @pytest.mark.parametrize("name", ["cost", "latency", "energy"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=SEEDS)
 def test_same_best_as_running_all(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -31,7 +32,7 @@ def test_same_best_as_running_all(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["cost", "latency", "energy"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=SEEDS)
 def test_the_runner_up_is_the_best_of_all_others(name: str, seed: int) -> None:
     """Whatever it differs in from the best: budgets, replicas, degrees or chips, and however much more it costs."""
@@ -85,7 +86,7 @@ def test_highest_rate_of_all(seed: int) -> None:
     assert found.best.rate_per_s >= most * (1 - TOLERANCE) ** 2 * 0.93
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=SEEDS)
 def test_looser_goals_never_cost_more(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -95,7 +96,7 @@ def test_looser_goals_never_cost_more(seed: int) -> None:
     assert tight is None or (loose is not None and loose.plan.usd_h <= tight.plan.usd_h)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=SEEDS)
 def test_bigger_fleet_never_costs_more(seed: int) -> None:
     rng = np.random.default_rng(seed)

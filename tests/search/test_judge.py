@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.search.test_bounds import Cost, limits, load
 from tests.sim.plain_group import Group
 from tests.sim.plain_pipeline import Stages, Timed
@@ -109,7 +110,7 @@ def cost_of(stages: int, ranks: int) -> Any:
     return Group(Cost(), ranks) if ranks > 1 else Cost()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     rate=st.floats(0.5, 60),
     seed=st.integers(0, 10**6),

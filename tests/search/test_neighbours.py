@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.search.fakes import every_plan, random_job, random_space
 
 from gnomon.search import OBJECTIVES, Level, pareto, search
@@ -25,7 +26,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 LEVELS = (Level.SEARCH, Level.FULL)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=SEEDS)
 def test_next_cheaper_misses_and_no_cheaper_plan_comes_nearer(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -44,7 +45,7 @@ def test_next_cheaper_misses_and_no_cheaper_plan_comes_nearer(seed: int) -> None
         assert not any(possible(plan, evaluator.bounds(plan.family), job) for plan in cheaper)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=SEEDS, name=st.sampled_from(["cost", "latency", "energy"]))
 def test_another_shape_meets_the_goals_and_is_no_better_than_the_best(seed: int, name: str) -> None:
     rng = np.random.default_rng(seed)
@@ -67,7 +68,7 @@ def test_another_shape_meets_the_goals_and_is_no_better_than_the_best(seed: int,
     assert OBJECTIVES[name].key(other, job)[0] >= OBJECTIVES[name].key(best, job)[0]  # plans are ranked by samples
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seed=SEEDS)
 def test_alternatives_are_the_cheapest_of_their_shape_that_meet_the_goals(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.test_sim_serving import Case, cases, sharing_cases
 
 from gnomon.sim.serving.apart import as_one, decode, prefill
@@ -21,7 +22,7 @@ def seconds(tokens: int) -> float:
     return 0.002 + 1e-5 * tokens
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     case=st.one_of(cases(), sharing_cases()),
     name=st.sampled_from(["random", "round-robin", "weighted"]),

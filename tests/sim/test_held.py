@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.test_sim_serving import Case, cases, sharing_cases
 from tests.sim.costs import Flat
 
@@ -23,7 +24,7 @@ def same(one: ServingRun, other: ServingRun) -> bool:
     )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     case=st.one_of(cases(), cases(cache=HashedBlocks), sharing_cases()),
     cuts=st.lists(st.floats(0, 1), min_size=1, max_size=3),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.test_sim_serving import Case, cases
 from tests.sim.costs import Cliffs, Smooth
 
@@ -47,7 +48,7 @@ def poisson(rate: float, count: int, seed: int = 0, longest: int = 800) -> Reque
     return Requests(arrival, rng.integers(1, longest, count), rng.integers(1, longest // 4, count))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(), replicas=st.integers(1, 4))
 def test_together_each_replica_does_what_it_does_alone(case: Case, replicas: int) -> None:
     """A router that looks at nothing gives every replica its share, and that share alone gives the same times."""

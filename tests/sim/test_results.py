@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.test_sim_serving import METERED, Case, cases, sharing_cases
 from tests.sim.costs import Smooth
 from tests.sim.plain import Plain
@@ -39,7 +40,7 @@ class PrefillFirst(ChunkedPolicy):
 
 
 SHARES = np.array([0.0, 0.1, 0.5, 0.9, 0.99, 1.0])
-ANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 REAL = ServingLimits(
     kv_blocks=3000, max_sequences=64, max_step_tokens=1024, max_context=8192, lookahead=1, request_s=1e-3, egress_s=2e-4
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.test_sim_serving import Case, cases, sharing_cases
 from tests.sim.costs import Adapted, Cliffs, Smooth
 from tests.sim.plain import Plain
@@ -48,7 +49,7 @@ def disaggregated(case: Case, makes_first: bool, prefills: int = 1, decodes: int
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(), makes_first=st.booleans())
 def test_two_stages_are_two_plain_replicas_with_a_transfer_between(case: Case, makes_first: bool) -> None:
     load, cost, limits = case
@@ -76,7 +77,7 @@ def test_two_stages_are_two_plain_replicas_with_a_transfer_between(case: Case, m
         np.testing.assert_allclose(run.first_token_s, first.first_s, rtol=1e-9)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     case=st.one_of(cases(), sharing_cases()),
     name=st.sampled_from(sorted(ROUTERS)),
@@ -208,6 +209,7 @@ def test_sessions_read_adapters_and_priorities(name: str) -> None:
     assert not np.array_equal(without.finish_s, turns.finish_s)
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("routed", ROUTERS)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_nothing_is_lost_or_made(name: str, routed: str) -> None:
