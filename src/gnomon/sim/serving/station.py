@@ -195,7 +195,7 @@ class Station:
         )
 
     def _curve(self, decodes: int, variant: int) -> DecodeCurve:
-        key = decodes + variant * BY_VARIANT
+        key = decodes + variant * BY_VARIANT if variant else decodes
         curve = self._curves.get(key)
         if curve is None:
             curve = self._curves[key] = DecodeCurve(decode_curve(self._cost, decodes, 1.0, variant), decodes)
@@ -209,17 +209,23 @@ class Station:
         """
         policy, look, clock, start = self._policy, self._limits.lookahead, self._clock, self._end
         decodes, context = len(policy.decoding), policy.context
-        variant = policy.variant
-        curve = self._curve(decodes, variant) if clock is None else clock.curve(start, decodes, context, variant)
+        if clock is None:
+            curve = self._curve(decodes, policy.variant)
+        else:
+            curve = clock.curve(start, decodes, context, policy.variant)
         to_end, steps = policy.to_next_end()
         if often == ONCE or self._record is not None:
             steps = 1
-        elif often == UNTIL_ARRIVAL and steps > 1:
-            wait = self._queue.visible_s[self._queue.head] - start
-            steps = look + curve.steps_until(context, wait, steps - look)
-        if clock is not None and clock.until < inf and steps > 1:
-            steps = curve.steps_until(context, clock.until - start, steps)
-        before_s, seconds = curve.span(context, steps)
+        wait = inf if clock is None else clock.until - start
+        if often == UNTIL_ARRIVAL and steps > 1:
+            arrives = self._queue.visible_s[self._queue.head] - start
+            steps, before_s, seconds = curve.stretch(context, arrives, steps, look)
+            if wait < inf and steps > 1:
+                steps, before_s, seconds = curve.stretch(context, wait, steps, 0)
+        elif wait < inf and steps > 1:
+            steps, before_s, seconds = curve.stretch(context, wait, steps, 0)
+        else:
+            before_s, seconds = curve.span(context, steps)
         end = start + seconds
         if clock is not None:
             clock.decoded(curve, end, context, steps, seconds)
