@@ -21,26 +21,18 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost, parts_of
 from gnomon.sim.serving.base import ONCE, UNTIL_ARRIVAL, Decision, Policy, Progress, Queue, Recorder, StepRecord
-from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_curve
 from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
 from gnomon.sim.serving.log import RunLog
-from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 PROGRESS_EVERY = 1000
-
-
-def policy_of(requests: Requests, limits: ServingLimits) -> Policy:
-    """The engine's scheduler over its cache, empty."""
-    cache = (limits.cache or CountedBlocks)(requests, limits)
-    made: Policy = (limits.policy or ChunkedPolicy)(requests, limits, cache)
-    return made
 
 
 class Station:
@@ -61,13 +53,14 @@ class Station:
         requests: Requests,
         cost: StepCost,
         limits: ServingLimits,
-        record: Recorder | None,
-        progress: Progress | None,
+        policy: Policy,
+        record: Recorder | None = None,
+        progress: Progress | None = None,
         curves: Curves | None = None,
     ) -> None:
-        self._cost, self._limits = cost, limits
+        """`policy` knows the requests, and has scheduled nothing yet."""
+        self._cost, self._limits, self._policy = cost, limits, policy
         self._record, self._progress = record, progress
-        self._policy = policy_of(requests, limits)
         self._front = FrontEnd(limits)
         self._queue = Queue()
         self._take_in(requests)
@@ -83,7 +76,7 @@ class Station:
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
-        self._clock = ClockState(cost.governor, cost, self._curves) if cost.governor else None
+        self._clock = self._clock_of(cost.governor) if cost.governor else None
         self._log: RunLog | None = None
         self._busy_s = 0.0
         self._finished = self._peak_sequences = self._peak_tokens = 0
@@ -95,6 +88,9 @@ class Station:
         """A list here gets each request once the time of its last token is sure; its reader may empty it."""
         self.feeds_back = False
         """Whether the end of a request may cause an arrival here: `run` then stops where an end is sure."""
+
+    def _clock_of(self, governor: Governor) -> ClockState:
+        return ClockState(governor, self._cost, self._curves)
 
     def watch(self, log: RunLog | None) -> None:
         """Keep what the steps do in a log, where there is one; before the first step."""
