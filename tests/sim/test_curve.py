@@ -28,7 +28,7 @@ def test_sums_and_their_inverse(cost: Cliffs | Smooth, sequences: int, start: in
         assert sums.span(context, steps) == pytest.approx((total[steps - 1], total[steps]), rel=1e-9)
     waits = [*(total[[1, 7, 200]] * 0.999), *(total[[1, 7, 200]] * 1.001), 1e-9, 0.0, np.inf]
     for wait, look in itertools.product(waits, (0, 1)):
-        steps, before_s, seconds = sums.stretch(context, wait, 400, look)
+        steps, before_s, seconds = sums.span_until(context, wait, 400, look)
         assert steps == look + min(int(np.searchsorted(total, wait)), 400 - look)
         if steps:
             assert (before_s, seconds) == sums.span(context, steps)

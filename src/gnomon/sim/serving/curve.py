@@ -29,7 +29,7 @@ def decode_curve(cost: StepCost, decodes: int, slowdown: float, variant: int) ->
     return cost.varied_curve(decodes, slowdown, variant)
 
 
-class Axis:
+class CurveKnots:
     """The knots of a curve, and how far apart they are."""
 
     __slots__ = ("context", "knots", "less", "width")
@@ -42,15 +42,15 @@ class Axis:
         self.less = self.width - 1
 
 
-_last_axis = Axis(np.zeros(1, np.int64))
+_last_knots = CurveKnots(np.zeros(1, np.int64))
 
 
-def axis_of(context: NDArray[np.int64]) -> Axis:
+def knots_of(context: NDArray[np.int64]) -> CurveKnots:
     """Of an array that all curves of a step cost have in common, so that the last one is kept."""
-    global _last_axis
-    axis = _last_axis
+    global _last_knots
+    axis = _last_knots
     if axis.context is not context:
-        axis = _last_axis = Axis(context)
+        axis = _last_knots = CurveKnots(context)
     return axis
 
 
@@ -72,7 +72,7 @@ class StepSums:
     __slots__ = ("_knots", "_sequences", "_slopes", "_sums", "_values")
 
     def __init__(self, context: NDArray[np.int64], values: NDArray[np.float64], sequences: int) -> None:
-        axis = axis_of(context)
+        axis = knots_of(context)
         width = axis.width
         slopes = (values[1:] - values[:-1]) / width
         pieces = width * values[:-1] + slopes * width * axis.less / 2
@@ -134,7 +134,7 @@ class DecodeCurve(StepSums):
         elif curve.clocked_s is not None and curve.joules is not None:
             self._clocked = curve.clocked_s.tolist()
             clocked = curve.clocked_s
-            self._clocked_slopes = ending_twice((clocked[1:] - clocked[:-1]) / axis_of(curve.context).width)
+            self._clocked_slopes = ending_twice((clocked[1:] - clocked[:-1]) / knots_of(curve.context).width)
             self._first_j = float(curve.joules[0])
             if curve.context.size > 1:
                 self._more_j = float(curve.joules[-1] - curve.joules[0]) / float(curve.context[-1])
@@ -158,7 +158,7 @@ class DecodeCurve(StepSums):
             return steps * (self._first_j + self._more_j * (context / self._sequences + (steps - 1) / 2))
         return self._joules.span(context, steps)[1]
 
-    def stretch(self, context: int, wait_s: float, most: int, look: int) -> tuple[int, float, float]:
+    def span_until(self, context: int, wait_s: float, most: int, look: int) -> tuple[int, float, float]:
         """`look` more than the fewest steps that last at least `wait_s`, or `most` in all; with them, their `span`."""
         most -= look
         if wait_s <= 0:
@@ -195,7 +195,7 @@ class DecodeCurve(StepSums):
         return steps, self._below(end - sequences) - start, self._below(end) - start
 
     def _search(self, context: int, wait_s: float, low: int, high: int, look: int) -> tuple[int, float, float]:
-        """`stretch` beyond the piece that the first `low` steps are in, which end before the wait does: where a
+        """`span_until` beyond the piece that the first `low` steps are in, which end before the wait does: where a
         straight line between two known sums meets the wait. Steps differ little, so that two or three trials find it;
         halves, where they do not."""
         trials, start, sequences = 0, self._below(context), self._sequences

@@ -84,7 +84,7 @@ class GroupCurve:
         ends = self._until(steps)
         return float(ends[steps - 2]) if steps > 1 else 0.0, float(ends[steps - 1])
 
-    def stretch(self, context: int, wait_s: float, most: int, look: int) -> tuple[int, float, float]:
+    def span_until(self, context: int, wait_s: float, most: int, look: int) -> tuple[int, float, float]:
         steps = look + self._steps_until(wait_s, most - look)
         return (steps, *self.span(context, steps))
 

@@ -215,11 +215,11 @@ class Station:
         wait = inf if clock is None else clock.until - start
         if often == UNTIL_ARRIVAL and steps > 1:
             arrives = self._queue.visible_s[self._queue.head] - start
-            steps, before_s, seconds = curve.stretch(context, arrives, steps, look)
+            steps, before_s, seconds = curve.span_until(context, arrives, steps, look)
             if wait < inf and steps > 1:
-                steps, before_s, seconds = curve.stretch(context, wait, steps, 0)
+                steps, before_s, seconds = curve.span_until(context, wait, steps, 0)
         elif wait < inf and steps > 1:
-            steps, before_s, seconds = curve.stretch(context, wait, steps, 0)
+            steps, before_s, seconds = curve.span_until(context, wait, steps, 0)
         else:
             before_s, seconds = curve.span(context, steps)
         end = start + seconds
