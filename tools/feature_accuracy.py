@@ -1,6 +1,6 @@
 """Measured loads of vLLM's options beside the same simulated: `python -m tools.feature_accuracy FOLDER...`.
 
-Prints every load of tools/feature_loads.py in the folders, short ones and those that figures were fitted to as well:
+Prints every load of tools/feature_loads in the folders, short ones and those that figures were fitted to as well:
 measured, predicted and error of TPOT p50, TTFT p50 and the share of prompt tokens that were found in the cache, then
 their means by engine. Static batches with offloading repeat prompts of the ones before, which the host still had: their
 found tokens are an artefact of the tool. `gnomon accuracy` has the loads that nothing was fitted to, with intervals.

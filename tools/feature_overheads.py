@@ -1,7 +1,7 @@
 """Fits what LoRA adapters and n-gram drafts cost under vLLM: `python -m tools.feature_overheads FIRST HOST...` prints
 the figures of `src/gnomon/engines/vllm/features.yaml`.
 
-FIRST has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads.py. Device figures are least squares
+FIRST has base.json.gz, lora-4.json.gz and lora-8.json.gz of tools/feature_loads. Device figures are least squares
 on static batches: what a decode step, and one of 8,192 tokens of prompts, takes beside the same without adapters.
 Copies and reads of adapters are from first tokens of single requests whose adapter was in a slot, in the host's memory
 or on disk. Each HOST has host-base.json.gz and host-lora-4.json.gz of the batch `host`. Launches are what the worker

@@ -16,7 +16,7 @@ from gnomon.cost.step import StepCost
 from gnomon.engines.trtllm.reuse import ReusedBlocks
 from gnomon.engines.trtllm.scheduler import InflightBatching
 from gnomon.sim.serving import Recorder, ServingRun, simulate
-from gnomon.sim.serving.station import Station
+from gnomon.sim.serving.replica import station_of
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -97,7 +97,7 @@ def test_prompts_that_come_with_their_cache_need_one_token_of_a_step(case: Case)
 
     def run(tokens: int) -> ServingRun:
         roomy = replace(limits, max_step_tokens=tokens, policy=InflightBatching())
-        station = Station(replace(load, prefixes=None), cost, roomy, None, None, {})
+        station = station_of(replace(load, prefixes=None), cost, roomy)
         station.load_all()
         station.run()
         return station.result(load)

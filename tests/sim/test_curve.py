@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from tests.sim.costs import Cliffs, Smooth
@@ -24,10 +26,12 @@ def test_sums_and_their_inverse(cost: Cliffs | Smooth, sequences: int, start: in
     assert sums.one(context) == pytest.approx(each[0])
     for steps in (1, 2, 5, 61, 62, 400):
         assert sums.span(context, steps) == pytest.approx((total[steps - 1], total[steps]), rel=1e-9)
-    for wait in (*(total[[1, 7, 200]] * 0.999), *(total[[1, 7, 200]] * 1.001), 1e-9):
-        assert sums.steps_until(context, wait, 400) == int(np.searchsorted(total, wait))
-    assert sums.steps_until(context, 0.0, 400) == 0
-    assert sums.steps_until(context, np.inf, 400) == 400
+    waits = [*(total[[1, 7, 200]] * 0.999), *(total[[1, 7, 200]] * 1.001), 1e-9, 0.0, np.inf]
+    for wait, look in itertools.product(waits, (0, 1)):
+        steps, before_s, seconds = sums.span_until(context, wait, 400, look)
+        assert steps == look + min(int(np.searchsorted(total, wait)), 400 - look)
+        if steps:
+            assert (before_s, seconds) == sums.span(context, steps)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])

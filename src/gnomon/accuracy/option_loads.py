@@ -1,5 +1,5 @@
 """Loads that we served with an engine's options (shared prompts, adapters, drafts, a narrow KV cache, offloading), of
-`tools/feature_loads.py`, beside the same simulated.
+`tools/feature_loads`, beside the same simulated.
 
 The simulator has as many KV blocks as the engine had, goes on with the adapters or the cache that an earlier load left,
 and accepts drafts as often as the engine did, by position. A folder's `measured.json` says with `part: check` that

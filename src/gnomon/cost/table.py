@@ -225,7 +225,7 @@ class TableStepCost:
             if self.each > 1:
                 fixed_work = fixed_work + np.array(self._drafted(sequences))
             work = self._works[key] = self._attention_of(sequences) + fixed_work[:, None]
-        seconds, clocked, joules = (part + added for part, added in zip(work, more, strict=True))
+        seconds, clocked, joules = work if more is NOTHING else work + np.array(more)[:, None]
         clocked, joules = clocked * self._clock_factor, joules * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
         least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences, missing)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from gnomon.engines.command_line import ReadArguments, Unused, Value, option_text, unset
@@ -186,6 +187,52 @@ def setting(where: str, value: Value, parsed: Callable[[str], Any]) -> Any:
     except GnomonError as error:
         error.where = where
         raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanNumbers:
+    """Whole numbers with letters behind them, as an engine's `human_readable_int` reads them."""
+
+    decimal: tuple[str, ...]
+    """What stands for 1,000, its square and so on."""
+    binary: tuple[str, ...]
+    """What stands for 1,024, its square and so on: only behind whole numbers."""
+    exact: bool
+    """Whether fractions are read as decimals, and not as floats."""
+
+    def plain(self, where: str, text: str) -> str:
+        """The number without letters; the text as it is where it has none."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]+)", text.strip())
+        number, suffix = found.groups() if found else ("", "")
+        if suffix in self.decimal:
+            scale = 1000 ** (self.decimal.index(suffix) + 1)
+            return str(int(Decimal(number) * scale if self.exact else float(number) * scale))
+        if suffix not in self.binary:
+            return text
+        power = self.binary.index(suffix)
+        if "." in number:
+            hint = f"Did you mean {number}{self.decimal[power]}?"
+            raise InputError(f"'{text}': a binary suffix takes whole numbers", where=where, hint=hint)
+        return str(int(number) * 1024 ** (power + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingReader:
+    """Reads an engine's settings from the values of its flags."""
+
+    parsed: Callable[[str, str], Any]
+    """The value of a setting, by its name and its text."""
+    numbers: HumanNumbers
+    human: tuple[str, ...]
+    """Settings that take numbers with letters."""
+
+    def __call__(self, flag: str, name: str, value: Value) -> Any:
+        where = f"--{flag}"
+
+        def read(text: str) -> Any:
+            return self.parsed(name, self.numbers.plain(where, text) if name in self.human else text)
+
+        return setting(where, value, read)
 
 
 def sizes(where: str, value: Any) -> list[int]:

@@ -72,19 +72,6 @@ def _check_experts(model: Model, strategy: Strategy) -> None:
         )
 
 
-def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError for replicas whose loads are not simulated."""
-    strategy = deployment.strategy
-    if deployment.techniques is not None:
-        deployment.techniques.check_simulated()
-    if strategy.pp > 1:
-        raise InputError(
-            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
-            where="--pp",
-            hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
-        )
-
-
 def experts_priced(chip: Chip) -> list[tuple[str, str]]:
     """Settings of experts' kernels that act on a chip."""
     return [("moe_runner_backend", name) for name in (TRITON, TRTLLM) if chip.architecture == "Blackwell"]

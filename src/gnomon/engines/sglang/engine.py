@@ -15,6 +15,7 @@ from gnomon.engines.sglang.memory import check_cache, chunk_of, memory, pool, st
 from gnomon.engines.sglang.options import fill, listed, not_modelled
 from gnomon.engines.sglang.overheads import SglangHost, captured_sizes, host, overheads
 from gnomon.engines.sglang.scheduling import Scheduling
+from gnomon.engines.simulated import check_simulated
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
@@ -113,7 +114,7 @@ class Sglang:
             return degrees.stage_work(deployment)
 
     def check_simulated(self, deployment: Deployment) -> None:
-        degrees.check_simulated(deployment)
+        check_simulated(deployment)
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
@@ -169,7 +170,7 @@ class Sglang:
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table
 
-        degrees.check_simulated(deployment)
+        self.check_simulated(deployment)
         most, requests = int(deployment.settings[CONTEXT]), pool(deployment).requests
         table = self.step_model(deployment).table(
             max_context=most if longest is None else min(most, longest),

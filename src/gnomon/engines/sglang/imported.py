@@ -3,14 +3,20 @@ with the reason, or is refused."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 from gnomon.engines.command_line import Value, config_words, known_fields, names, option_text, read_arguments
-from gnomon.engines.imported import CommandImport, Launchers, WeightFormats, setting, single, sizes
+from gnomon.engines.imported import (
+    CommandImport,
+    HumanNumbers,
+    Launchers,
+    SettingReader,
+    WeightFormats,
+    single,
+    sizes,
+)
 from gnomon.engines.operations import CommandNames, EngineCommand, ImportedCommand
 from gnomon.engines.sglang import ENGINE
 from gnomon.engines.sglang.arguments import (
@@ -50,13 +56,16 @@ FORMATS = WeightFormats(
 UNQUANTIZED = "unquant"
 WIDER = "gemma"
 """Models whose 32 bits SGLang computes in bf16 by default, not in fp16 (`_get_and_verify_dtype`)."""
-HUMAN = ("context_length", "max_total_tokens", "max_prefill_tokens")
-"""Settings that take `32k` (32,000) and `32Ki` (32,768)."""
 LARGEST = "cuda_graph_max_bs"
 USUAL_GRAPHS = {"decode": "full", "prefill": "breakable"}
 """The CUDA graphs that SGLang captures by default, and Gnomon prices (`default_cuda_graph_config`)."""
 GRAPHS = ("full", "breakable", "disabled")
-_SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)")
+_setting = SettingReader(
+    parsed=lambda name, text: parsed(BY_NAME[name], text),
+    numbers=HumanNumbers(decimal=("k", "M", "G", "T"), binary=("Ki", "Mi", "Gi", "Ti"), exact=True),
+    human=("context_length", "max_total_tokens", "max_prefill_tokens"),
+)
+"""`32k` is 32,000 and `32Ki` 32,768, as SGLang has it."""
 
 
 def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
@@ -249,23 +258,3 @@ class _Import(CommandImport):
         settings.setdefault(LARGEST, _setting(flag, LARGEST, str(max(whole))))
         why = f"the largest, {max(whole)}, acts; SGLang's usual sizes are taken below it"
         self.ignore(f"--{flag} {' '.join(map(str, whole))}", why, affects=False)
-
-
-def _setting(flag: str, name: str, value: Value) -> Any:
-    def read(text: str) -> Any:
-        return parsed(BY_NAME[name], _human(text, flag) if name in HUMAN else text)
-
-    return setting(f"--{flag}", value, read)
-
-
-def _human(text: str, flag: str) -> str:
-    """`1k` is 1,000 and `1Ki` 1,024, as SGLang has it (`human_readable_int`)."""
-    found = _SUFFIXED.fullmatch(text.strip())
-    if not found:
-        return text
-    number, suffix = found.groups()
-    if suffix.endswith("i") and "." in number:
-        hint = f"Did you mean {number}{suffix[0]}?"
-        raise InputError(f"'{text}': a binary suffix takes whole numbers", where=f"--{flag}", hint=hint)
-    power = "kmgt".index(suffix[0].lower()) + 1
-    return str(int(number) * 1024**power if suffix.endswith("i") else int(Decimal(number) * 1000**power))

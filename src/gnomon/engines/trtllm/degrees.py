@@ -52,25 +52,6 @@ def check(deployment: Deployment) -> None:
         )
 
 
-def check_simulated(deployment: Deployment) -> None:
-    """Raise InputError for replicas whose loads are not simulated."""
-    strategy = deployment.strategy
-    if deployment.techniques is not None:
-        deployment.techniques.check_simulated()
-    if strategy.pp > 1:
-        raise InputError(
-            f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
-            where="--pp",
-            hint="`gnomon predict` prices one step through it; a load can be simulated with --tp.",
-        )
-    if strategy.dp > 1 and not deployment.model.is_moe:
-        raise InputError(
-            f"data-parallel ranks of {deployment.model.name}, which has no experts to share, are not simulated",
-            where="--dp",
-            hint="Simulate one of them, with its share of the load; `gnomon plan serve` counts replicas.",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class QueueBalancer:
     """Makes the balancer of the ranks' one queue; limits that have one are equal where all else is."""

@@ -10,6 +10,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, StageWork
+from gnomon.engines.simulated import check_simulated
 from gnomon.engines.trtllm import ENGINE, degrees, limits, platforms
 from gnomon.engines.trtllm.formats import check_formats
 from gnomon.engines.trtllm.memory import memory
@@ -102,7 +103,7 @@ class Trtllm:
         return degrees.stage_work(deployment)
 
     def check_simulated(self, deployment: Deployment) -> None:
-        degrees.check_simulated(deployment)
+        check_simulated(deployment, dense_ranks="not simulated")
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         return degrees.arranged(strategy, settings)
@@ -165,7 +166,7 @@ class Trtllm:
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table
 
-        degrees.check_simulated(deployment)
+        self.check_simulated(deployment)
         settings = deployment.settings
         most = int(settings["max_seq_len"])
         table = self.step_model(deployment).table(

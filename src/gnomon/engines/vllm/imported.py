@@ -3,13 +3,20 @@ with the reason, or is refused."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.engines.command_line import Value, config_words, option_text
-from gnomon.engines.imported import CommandImport, Launchers, named_version, setting, single, sizes
+from gnomon.engines.imported import (
+    CommandImport,
+    HumanNumbers,
+    Launchers,
+    SettingReader,
+    named_version,
+    single,
+    sizes,
+)
 from gnomon.engines.operations import CommandNames, EngineCommand, ImportedCommand
 from gnomon.engines.vllm import ENGINE, MEASURED
 from gnomon.engines.vllm.arguments import ACTING, DEGREES, SETTINGS, TABLE
@@ -45,11 +52,13 @@ LAUNCHERS = Launchers(
 )
 HOST_CACHES = ("native", "lmcache")
 """What `--kv-offloading-backend` takes, vLLM's default first, which is the one priced."""
-HUMAN = ("max_model_len", "max_num_batched_tokens")
-"""Settings that take `32k` (32,000) and `32K` (32,768)."""
 LARGEST_CAPTURE = "max_cudagraph_capture_size"
-_SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
-_POWERS = {letter: power for power, letter in enumerate("kmgt", 1)}
+_setting = SettingReader(
+    parsed=lambda name, text: parsed(BY_NAME[name], text),
+    numbers=HumanNumbers(decimal=("k", "m", "g", "t"), binary=("K", "M", "G", "T"), exact=False),
+    human=("max_model_len", "max_num_batched_tokens"),
+)
+"""`32k` is 32,000 and `32K` 32,768, as vLLM has it."""
 
 
 def own_command(words: Sequence[str], image: str = "") -> EngineCommand | None:
@@ -244,25 +253,3 @@ class _Import(CommandImport):
 
 def _plain(flag: str, value: Value | None) -> str:
     return "" if value is None else single(f"--{flag}", value)
-
-
-def _setting(flag: str, name: str, value: Value) -> Any:
-    def read(text: str) -> Any:
-        return parsed(BY_NAME[name], _human(text, flag) if name in HUMAN else text)
-
-    return setting(f"--{flag}", value, read)
-
-
-def _human(text: str, flag: str) -> str:
-    """`1k` is 1,000 and `1K` 1,024, as vLLM has it (`human_readable_int`)."""
-    found = _SUFFIXED.fullmatch(text.strip())
-    if not found:
-        return text
-    number, suffix = found.groups()
-    power = _POWERS[suffix.lower()]
-    if suffix.islower():
-        return str(int(float(number) * 1000**power))
-    if "." in number:
-        hint = f"Did you mean {number}{suffix.lower()}?"
-        raise InputError(f"'{text}': a binary suffix takes whole numbers", where=f"--{flag}", hint=hint)
-    return str(int(number) * 1024**power)

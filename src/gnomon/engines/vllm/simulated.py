@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.engines.base import Deployment
+from gnomon.engines.simulated import check_simulated
 from gnomon.engines.vllm.drafts import NONE
 from gnomon.errors import InputError
 from gnomon.spec import Strategy
@@ -28,20 +29,7 @@ the coordinator publishes counts every 100 ms (`min_stats_update_interval_ms` in
 def check(deployment: Deployment) -> None:
     """Raise InputError for replicas whose loads are not simulated."""
     strategy = deployment.strategy
-    if deployment.techniques is not None:
-        deployment.techniques.check_simulated()
-    if strategy.pp > 1 and strategy.dp > 1:
-        raise InputError(
-            f"a pipeline of {strategy.pp} stages on {strategy.dp} data-parallel ranks is not simulated",
-            where="--pp",
-            hint="`gnomon predict` prices one step through it; a load can be simulated with --dp or --pp alone.",
-        )
-    if strategy.dp > 1 and not deployment.model.is_moe:
-        raise InputError(
-            f"data-parallel ranks of {deployment.model.name}, which has no experts to share, are engines of their own",
-            where="--dp",
-            hint="Simulate one of them, with its share of the load; `gnomon plan serve` counts replicas.",
-        )
+    check_simulated(deployment, pipelines=True, dense_ranks="engines of their own")
     for name, simulated in UNRANKED.items():
         if strategy.dp * strategy.pp > 1 and deployment.settings[name] not in simulated:
             raise InputError(

@@ -129,7 +129,7 @@ class BatchState:
             prefills=self._prefills,
             prefill_tokens=self._prefill_tokens,
             prefill_pairs=self._prefill_pairs,
-            prefill_context=self._prefill_context,
+            prefill_context=self._prefill_tokens + self._prefill_context,
         )
 
     @property
@@ -145,10 +145,10 @@ class BatchState:
         """Give a waiting request a place, and blocks for its first tokens, as many as the budget has. Returns how many
         are computed now and how many were found in the cache; nothing is computed where there are no blocks for all of
         them."""
-        goal = self._prompt[request]
-        if self._made:
-            goal += self._made.get(request, 0)
-        loaded = bool(self.loaded) and request in self.loaded
+        goal, made = self._prompt[request], self._made
+        if made:
+            goal += made.get(request, 0)
+        loaded = request in self.loaded if self.loaded else False
         found = self.cache.enter(request, goal, goal if loaded else budget)
         if found == NO_ROOM:
             return 0, 0
@@ -161,19 +161,21 @@ class BatchState:
             self.partial, self.partial_tokens = request, found + new
         self.count += 1
         self._stack.append(request)
-        if not loaded and request not in self._made:
-            self.cached[request] = found
         self._prefills += 1
         self._prefill_tokens += new
-        self._prefill_pairs += new * found + new * (new + 1) // 2
-        self._prefill_context += new + found
+        self._prefill_pairs += new * (new + 1) // 2
+        if found:
+            self._prefill_pairs += new * found
+            self._prefill_context += found
+        if (found or self.preemptions) and not loaded and request not in made:
+            self.cached[request] = found
         return new, found
 
     def _count_chunk(self, new: int, cached: int) -> None:
         self._prefills += 1
         self._prefill_tokens += new
         self._prefill_pairs += new * cached + new * (new + 1) // 2
-        self._prefill_context += new + cached
+        self._prefill_context += cached
 
     def to_next_end(self) -> tuple[int, int]:
         """Decode steps until one of them finishes a request, and as many of them as find blocks. There must be one."""
@@ -192,8 +194,8 @@ class BatchState:
 
         Whoever was leaving is gone after the first of them, if there is more than one.
         """
-        block, crossings, cache = self._block, self._crossings, self.cache
-        slot = self.clock % block
+        block, crossings, cache, clock = self._block, self._crossings, self.cache, self.clock
+        slot = clock % block
         blocks = crossings[slot]
         if steps > 1:
             if self.leaving:
@@ -212,7 +214,7 @@ class BatchState:
             cache.take(blocks)
             if cache.free < self._least_free:
                 self._least_free = cache.free
-        self.clock += steps
+        self.clock = clock + steps
 
     def sweep(self) -> None:
         """Forget requests that have left the batch."""
@@ -249,26 +251,29 @@ class BatchState:
     def apply(self, decision: Decision) -> tuple[list[int], dict[int, int], int]:
         """The decision runs. Prompts that are through make their first token, and go on as decodes, or end. Returns
         the requests whose first token it makes, those (with their tokens) whose last, and how many tokens leave."""
-        outputs, prompts = decision.decodes, decision.prompts
-        if self.cache.free < self._least_free:
-            self._least_free = self.cache.free
+        outputs, clock, ends = decision.decodes, self.clock, self._ends
+        free = self.cache.free
+        if free < self._least_free:
+            self._least_free = free
+        ended: dict[int, int] = {}
         if not outputs and self.decoding:  # the decodes pause
             self._prefill_steps += 1
-            ended: dict[int, int] = {}
         else:
-            self.clock += 1
-            ended = self.retire() if self._ends and self._ends[0][0] <= self.clock else {}
+            self.clock = clock = clock + 1
+            if ends and ends[0][0] <= clock:
+                ended = self.retire()
         firsts: list[int] = []
-        clock, known = self.clock, self._made
-        for request in prompts:
+        for request in decision.prompts:
             if request == self.partial:
                 if self.partial_tokens < self.goal(request):
                     continue
                 self.partial = NO_REQUEST
             outputs += 1
-            made = known.get(request, 0) if known else 0
-            goal, end = self._prompt[request] + made, clock + self._output[request] - made - 1
-            if not made:
+            goal, end = self._prompt[request], clock + self._output[request] - 1
+            if self._made and (made := self._made.get(request, 0)):
+                goal += made
+                end -= made
+            else:
                 firsts.append(request)
             if end == clock:
                 ended[request] = goal
@@ -277,15 +282,15 @@ class BatchState:
             self.decoding[request] = (base, end)
             self._base_sum += base
             self._crossings[-base % self._block] += 1
-            heappush(self._ends, (end, request))
+            heappush(ends, (end, request))
         return firsts, ended, outputs
 
     def release(self) -> None:
         """The last tokens of the leaving have come: free their places and blocks."""
-        leave = self.cache.leave
-        for request, tokens in self.leaving.items():
+        leave, leaving = self.cache.leave, self.leaving
+        for request, tokens in leaving.items():
             leave(request, tokens, tokens)
-        self.count -= len(self.leaving)
+        self.count -= len(leaving)
         self.leaving = {}
 
     def ordered(self) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,38 @@ def decode_curve(cost: StepCost, decodes: int, slowdown: float, variant: int) ->
     return cost.varied_curve(decodes, slowdown, variant)
 
 
+class CurveKnots:
+    """The knots of a curve, and how far apart they are."""
+
+    __slots__ = ("context", "knots", "less", "width")
+
+    def __init__(self, context: NDArray[np.int64]) -> None:
+        self.context = context
+        self.knots: list[int] = np.asarray(context).astype(np.int64).tolist()
+        knots = np.asarray(context, float)
+        self.width = knots[1:] - knots[:-1]
+        self.less = self.width - 1
+
+
+_last_knots = CurveKnots(np.zeros(1, np.int64))
+
+
+def knots_of(context: NDArray[np.int64]) -> CurveKnots:
+    """Of an array that all curves of a step cost have in common, so that the last one is kept."""
+    global _last_knots
+    axis = _last_knots
+    if axis.context is not context:
+        axis = _last_knots = CurveKnots(context)
+    return axis
+
+
+def ending_twice(slopes: NDArray[np.float64]) -> list[float]:
+    """Slopes between knots, and behind the last of them the last slope again."""
+    found: list[float] = slopes.tolist()
+    found.append(found[-1] if found else 0.0)
+    return found
+
+
 class StepSums:
     """A figure of consecutive decode steps of `sequences` requests, and its sums.
 
@@ -39,16 +72,15 @@ class StepSums:
     __slots__ = ("_knots", "_sequences", "_slopes", "_sums", "_values")
 
     def __init__(self, context: NDArray[np.int64], values: NDArray[np.float64], sequences: int) -> None:
-        knots = np.asarray(context, float)
-        width = knots[1:] - knots[:-1]
+        axis = knots_of(context)
+        width = axis.width
         slopes = (values[1:] - values[:-1]) / width
-        last = slopes[-1] if slopes.size else 0.0
-        pieces = width * values[:-1] + slopes * width * (width - 1) / 2
+        pieces = width * values[:-1] + slopes * width * axis.less / 2
         self._sequences = sequences
-        self._knots: list[int] = np.asarray(context).astype(np.int64).tolist()
+        self._knots = axis.knots
         self._values: list[float] = values.tolist()
-        self._slopes: list[float] = [*slopes.tolist(), float(last)]
-        self._sums: list[float] = [0.0, *np.cumsum(pieces).tolist()]
+        self._slopes = ending_twice(slopes)
+        self._sums: list[float] = [0.0, *pieces.cumsum().tolist()]
 
     def one(self, context: int) -> float:
         """A step whose sequences have `context` cached tokens together."""
@@ -89,7 +121,7 @@ class DecodeCurve(StepSums):
     def __init__(self, curve: Curve, sequences: int, full: DecodeCurve | None = None) -> None:
         """`full` is the curve of the same steps at full clock, where this is another one."""
         seconds = np.asarray(curve.seconds, float)
-        if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
+        if not (seconds.size and seconds.min() > 0 and seconds.max() < inf):
             raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
         super().__init__(curve.context, seconds, sequences)
         self._clocked: list[float] = []
@@ -101,8 +133,8 @@ class DecodeCurve(StepSums):
             self._joules, self._first_j, self._more_j = full._joules, full._first_j, full._more_j
         elif curve.clocked_s is not None and curve.joules is not None:
             self._clocked = curve.clocked_s.tolist()
-            slopes = (np.diff(curve.clocked_s) / np.diff(curve.context)).tolist()
-            self._clocked_slopes = [*slopes, slopes[-1] if slopes else 0.0]
+            clocked = curve.clocked_s
+            self._clocked_slopes = ending_twice((clocked[1:] - clocked[:-1]) / knots_of(curve.context).width)
             self._first_j = float(curve.joules[0])
             if curve.context.size > 1:
                 self._more_j = float(curve.joules[-1] - curve.joules[0]) / float(curve.context[-1])
@@ -126,42 +158,59 @@ class DecodeCurve(StepSums):
             return steps * (self._first_j + self._more_j * (context / self._sequences + (steps - 1) / 2))
         return self._joules.span(context, steps)[1]
 
-    def steps_until(self, context: int, wait_s: float, most: int) -> int:
-        """The fewest steps that last at least `wait_s`, or `most`."""
+    def span_until(self, context: int, wait_s: float, most: int, look: int) -> tuple[int, float, float]:
+        """`look` more than the fewest steps that last at least `wait_s`, or `most` in all; with them, their `span`."""
+        most -= look
         if wait_s <= 0:
-            return 0
+            return (look, *self.span(context, look))
         knots = self._knots
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
         slope = self._slopes[i]
         first = self._values[i] + slope * (mean - knots[i])
-        inside = most if i + 1 == len(knots) else min(most, int(knots[i + 1] - mean))
+        last = i + 1 == len(knots)
+        inside = most if last else int(knots[i + 1] - mean)
+        if inside > most:
+            inside = most
         if inside * (first + slope * (inside - 1) / 2) < wait_s:
-            return most if inside == most else self._search(context, wait_s, inside, most)
-        guess = min(wait_s / first, inside)
-        steps = min(int(wait_s / (first + slope * guess / 2)), inside)
-        while steps < inside and steps * (first + slope * (steps - 1) / 2) < wait_s:
-            steps += 1
-        while steps > 0 and (steps - 1) * (first + slope * (steps - 2) / 2) >= wait_s:
-            steps -= 1
-        return steps
+            if inside < most:
+                return self._search(context, wait_s, inside, most, look)
+            steps = most
+        else:
+            guess = wait_s / first
+            steps = int(wait_s / (first + slope * (guess if guess < inside else inside) / 2))
+            if steps > inside:
+                steps = inside
+            while steps < inside and steps * (first + slope * (steps - 1) / 2) < wait_s:
+                steps += 1
+            while steps > 0 and (steps - 1) * (first + slope * (steps - 2) / 2) >= wait_s:
+                steps -= 1
+        steps += look
+        if last or mean + steps <= knots[i + 1]:
+            before = steps - 1
+            most_s = before * (first + slope * (before - 1) / 2)
+            return steps, most_s, most_s + first + slope * before
+        sequences, start = self._sequences, self._below(context)
+        end = context + steps * sequences
+        return steps, self._below(end - sequences) - start, self._below(end) - start
 
-    def _search(self, context: int, wait_s: float, low: int, high: int) -> int:
-        """`steps_until` beyond the piece that the first `low` steps are in, which end before the wait does: where a
+    def _search(self, context: int, wait_s: float, low: int, high: int, look: int) -> tuple[int, float, float]:
+        """`span_until` beyond the piece that the first `low` steps are in, which end before the wait does: where a
         straight line between two known sums meets the wait. Steps differ little, so that two or three trials find it;
         halves, where they do not."""
         trials, start, sequences = 0, self._below(context), self._sequences
         long = self._below(context + high * sequences) - start
-        if long < wait_s:
-            return high
-        short = self._below(context + low * sequences) - start
-        while low + 1 < high:
-            trials += 1
-            share = (wait_s - short) / (long - short) if trials < TRIALS else 0.5
-            middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
-            lasts = self._below(context + middle * sequences) - start
-            if lasts >= wait_s:
-                high, long = middle, lasts
-            else:
-                low, short = middle, lasts
-        return high
+        if long >= wait_s:
+            short = self._below(context + low * sequences) - start
+            while low + 1 < high:
+                trials += 1
+                share = (wait_s - short) / (long - short) if trials < TRIALS else 0.5
+                middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
+                lasts = self._below(context + middle * sequences) - start
+                if lasts >= wait_s:
+                    high, long = middle, lasts
+                else:
+                    low, short = middle, lasts
+        end = context + (high + look) * sequences
+        before = long if look == 1 else self._below(end - sequences) - start
+        return high + look, before, self._below(end) - start

@@ -7,7 +7,6 @@ other where they share experts. The rest is the loop of one scheduler (`station`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import cast
 
@@ -16,13 +15,13 @@ import numpy as np
 from gnomon.cost.governor import Governor
 from gnomon.cost.ranked import GroupStepCost, RankStep
 from gnomon.cost.step import Curve, StepCost
-from gnomon.sim.serving.base import Decision, Progress, Recorder
+from gnomon.sim.serving.base import Decision, Policy, Progress, Recorder
 from gnomon.sim.serving.clock import LEVEL, ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
 from gnomon.sim.serving.log import RunLog
 from gnomon.sim.serving.policies.ranked import Applied, RankedPolicy
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.station import Station, policy_of
+from gnomon.sim.serving.station import Station
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Floats, Requests
 
@@ -85,7 +84,11 @@ class GroupCurve:
         ends = self._until(steps)
         return float(ends[steps - 2]) if steps > 1 else 0.0, float(ends[steps - 1])
 
-    def steps_until(self, context: int, wait_s: float, most: int) -> int:
+    def span_until(self, context: int, wait_s: float, most: int, look: int) -> tuple[int, float, float]:
+        steps = look + self._steps_until(wait_s, most - look)
+        return (steps, *self.span(context, steps))
+
+    def _steps_until(self, wait_s: float, most: int) -> int:
         if wait_s <= 0:
             return 0
         steps = min(FIRST_STEPS, most)
@@ -120,6 +123,11 @@ class _GroupCost:
 
     def __init__(self, cost: GroupStepCost, policy: RankedPolicy) -> None:
         self._cost, self._policy = cost, policy
+
+    @classmethod
+    def of(cls, cost: GroupStepCost, policy: RankedPolicy) -> StepCost:
+        """What the loop asks a cost for; curves of decodes come from the station."""
+        return cast(StepCost, cls(cost, policy))
 
     @property
     def governor(self) -> Governor | None:
@@ -212,33 +220,26 @@ class RankedStation(Station):
         requests: Requests,
         cost: GroupStepCost,
         limits: ServingLimits,
-        record: Recorder | None,
-        progress: Progress | None,
+        policy: RankedPolicy,
+        record: Recorder | None = None,
+        progress: Progress | None = None,
         curves: Curves | None = None,
     ) -> None:
-        def make(some: Requests, own: ServingLimits, _: object = None) -> RankedPolicy:
-            return RankedPolicy(some, limits, policy_of)
-
-        none = replace(limits, policy=make, cache=lambda *_: None)
-        super().__init__(requests, cast(StepCost, cost), none, record, progress, {})
-        self._limits = limits
         self._ranked: GroupStepCost = cost
         self._known: Known = {} if curves is None else curves  # type: ignore[assignment]
-        self._bind()
+        super().__init__(requests, _GroupCost.of(cost, policy), limits, cast(Policy, policy), record, progress)
 
-    def _bind(self) -> None:
-        self._cost = _GroupCost(self._ranked, self._policy)  # type: ignore[assignment]
-        before, governor = self._clock, self._ranked.governor
-        if before is not None and governor is not None:
-            self._clock = clock = _GroupClock(governor, cast(StepCost, self._ranked), {})
-            for name in ClockState.__slots__:
-                setattr(clock, name, getattr(before, name))
-            clock.group = self
+    def _clock_of(self, governor: Governor) -> ClockState:
+        clock = _GroupClock(governor, self._cost, self._curves)
+        clock.group = self
+        return clock
 
     def forked(self, requests: Requests | None = None) -> RankedStation:
         other = super().forked(requests)
         assert isinstance(other, RankedStation)
-        other._bind()
+        other._cost = _GroupCost.of(other._ranked, other._policy)
+        if isinstance(other._clock, _GroupClock):
+            other._clock.group = other
         return other
 
     def watch(self, log: RunLog | None) -> None:

@@ -68,11 +68,12 @@ class StagedStation(Station):
         requests: Requests,
         cost: StepCost,
         limits: ServingLimits,
-        record: Recorder | None,
-        progress: Progress | None,
+        policy: StagedPolicy,
+        record: Recorder | None = None,
+        progress: Progress | None = None,
         curves: Curves | None = None,
     ) -> None:
-        super().__init__(requests, cost, replace(limits, policy=StagedPolicy, lookahead=0), record, progress, {})
+        super().__init__(requests, cost, replace(limits, lookahead=0), cast(Policy, policy), record, progress)
         self._stages = stage_costs(cost)
         self._tables: dict[tuple[int, int], DecodeCurve] = {} if curves is None else curves  # type: ignore[assignment]
         """Decode curves by stage and number of decodes."""
@@ -93,7 +94,6 @@ class StagedStation(Station):
         """Of the batches whose outputs were taken."""
         self._first_outputs = True
         """Whether there were outputs since the engine was last idle."""
-        self._now = -inf
 
     def forked(self, requests: Requests | None = None) -> Station:
         other = super().forked(requests)

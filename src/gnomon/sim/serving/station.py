@@ -21,26 +21,18 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost, parts_of
 from gnomon.sim.serving.base import ONCE, UNTIL_ARRIVAL, Decision, Policy, Progress, Queue, Recorder, StepRecord
-from gnomon.sim.serving.caches.counted import CountedBlocks
 from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import BY_VARIANT, Curves, DecodeCurve, decode_curve
 from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
 from gnomon.sim.serving.log import RunLog
-from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 PROGRESS_EVERY = 1000
-
-
-def policy_of(requests: Requests, limits: ServingLimits) -> Policy:
-    """The engine's scheduler over its cache, empty."""
-    cache = (limits.cache or CountedBlocks)(requests, limits)
-    made: Policy = (limits.policy or ChunkedPolicy)(requests, limits, cache)
-    return made
 
 
 class Station:
@@ -61,13 +53,14 @@ class Station:
         requests: Requests,
         cost: StepCost,
         limits: ServingLimits,
-        record: Recorder | None,
-        progress: Progress | None,
+        policy: Policy,
+        record: Recorder | None = None,
+        progress: Progress | None = None,
         curves: Curves | None = None,
     ) -> None:
-        self._cost, self._limits = cost, limits
+        """`policy` knows the requests, and has scheduled nothing yet."""
+        self._cost, self._limits, self._policy = cost, limits, policy
         self._record, self._progress = record, progress
-        self._policy = policy_of(requests, limits)
         self._front = FrontEnd(limits)
         self._queue = Queue()
         self._take_in(requests)
@@ -83,7 +76,7 @@ class Station:
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
-        self._clock = ClockState(cost.governor, cost, self._curves) if cost.governor else None
+        self._clock = self._clock_of(cost.governor) if cost.governor else None
         self._log: RunLog | None = None
         self._busy_s = 0.0
         self._finished = self._peak_sequences = self._peak_tokens = 0
@@ -95,6 +88,9 @@ class Station:
         """A list here gets each request once the time of its last token is sure; its reader may empty it."""
         self.feeds_back = False
         """Whether the end of a request may cause an arrival here: `run` then stops where an end is sure."""
+
+    def _clock_of(self, governor: Governor) -> ClockState:
+        return ClockState(governor, self._cost, self._curves)
 
     def watch(self, log: RunLog | None) -> None:
         """Keep what the steps do in a log, where there is one; before the first step."""
@@ -195,7 +191,7 @@ class Station:
         )
 
     def _curve(self, decodes: int, variant: int) -> DecodeCurve:
-        key = decodes + variant * BY_VARIANT
+        key = decodes + variant * BY_VARIANT if variant else decodes
         curve = self._curves.get(key)
         if curve is None:
             curve = self._curves[key] = DecodeCurve(decode_curve(self._cost, decodes, 1.0, variant), decodes)
@@ -209,17 +205,23 @@ class Station:
         """
         policy, look, clock, start = self._policy, self._limits.lookahead, self._clock, self._end
         decodes, context = len(policy.decoding), policy.context
-        variant = policy.variant
-        curve = self._curve(decodes, variant) if clock is None else clock.curve(start, decodes, context, variant)
+        if clock is None:
+            curve = self._curve(decodes, policy.variant)
+        else:
+            curve = clock.curve(start, decodes, context, policy.variant)
         to_end, steps = policy.to_next_end()
         if often == ONCE or self._record is not None:
             steps = 1
-        elif often == UNTIL_ARRIVAL and steps > 1:
-            wait = self._queue.visible_s[self._queue.head] - start
-            steps = look + curve.steps_until(context, wait, steps - look)
-        if clock is not None and clock.until < inf and steps > 1:
-            steps = curve.steps_until(context, clock.until - start, steps)
-        before_s, seconds = curve.span(context, steps)
+        wait = inf if clock is None else clock.until - start
+        if often == UNTIL_ARRIVAL and steps > 1:
+            arrives = self._queue.visible_s[self._queue.head] - start
+            steps, before_s, seconds = curve.span_until(context, arrives, steps, look)
+            if wait < inf and steps > 1:
+                steps, before_s, seconds = curve.span_until(context, wait, steps, 0)
+        elif wait < inf and steps > 1:
+            steps, before_s, seconds = curve.span_until(context, wait, steps, 0)
+        else:
+            before_s, seconds = curve.span(context, steps)
         end = start + seconds
         if clock is not None:
             clock.decoded(curve, end, context, steps, seconds)

@@ -6,7 +6,7 @@ until they are needed: those without a hash go first, then those that were given
 sequence before the ones in front of it. Equal blocks that two requests computed side by side are both kept; the one
 that was there first is found.
 
-Where requests share nothing, only one that was preempted can find anything: until then blocks are only counted.
+Where requests share nothing, only one that was preempted can find anything: unless one waits, blocks are only counted.
 Blocks are not walked one by one: a `Segment` is a run of consecutive blocks of one beginning that are held by the same
 requests, so what a request costs depends on how it shares, not on how long it is.
 """
@@ -55,16 +55,18 @@ class HashedBlocks:
     """
 
     __slots__ = (
-        "_apart", "_blank", "_end", "_held", "_known", "_node", "_parent", "_queue", "_segments", "_tracks", "block",
-        "free",
+        "_apart", "_away", "_blank", "_end", "_held", "_known", "_node", "_parent", "_queue", "_segments", "_shared",
+        "_tracks", "block", "free",
     )  # fmt: skip
 
     def __init__(self, requests: Requests, limits: ServingLimits) -> None:
         self.block = limits.block_tokens
         self.free = self._blank = limits.kv_blocks
         """`_blank` of the free blocks have nothing in them that could be found."""
-        self._tracks = requests.prefixes is not None
-        """Whether anybody could find anything."""
+        self._shared = self._tracks = requests.prefixes is not None
+        """Whether a request could find what others computed, and whether anybody could find anything now."""
+        self._away: set[int] = set()
+        """Requests that were preempted and have something here that they computed themselves and do not hold."""
         self._apart = limits.adapter_slots > 0
         """Whether only requests of one adapter share."""
         self._node, self._parent, self._end = _tree(requests, self._apart)
@@ -107,6 +109,10 @@ class HashedBlocks:
         tokens = goal if goal - cached < budget else cached + budget
         self.take(-(-tokens // block) - found)
         self.extend(request, tokens)
+        if request in self._away and all(one.holders for one in self._segments.get(-2 - request, ())):
+            self._away.discard(request)
+            if not (self._away or self._shared):
+                self._forget()
         return cached
 
     def take(self, blocks: int) -> None:
@@ -142,6 +148,7 @@ class HashedBlocks:
         if not self._tracks:
             self._tracks, self._blank = True, self.free
         self.leave(request, tokens, known)
+        self._away.add(request)
 
     def leave(self, request: int, tokens: int, known: int) -> None:
         if not self._tracks:
@@ -149,6 +156,7 @@ class HashedBlocks:
             return
         if request not in self._known:
             self._known[request], self._held[request] = 0, []
+        self._away.discard(request)
         self.extend(request, known)
         blank = -(-tokens // self.block) - self._known.pop(request)
         self._blank += blank
@@ -174,6 +182,7 @@ class HashedBlocks:
         other = object.__new__(HashedBlocks)
         other._apart = self._apart
         other.block, other.free, other._blank, other._tracks = self.block, self.free, self._blank, self._tracks
+        other._shared, other._away = self._shared, self._away.copy()
         known = (self._node[:], self._parent, self._end)
         other._node, other._parent, other._end = _tree(requests, self._apart) if requests else known
         other._known = self._known.copy()
@@ -191,6 +200,13 @@ class HashedBlocks:
             each, last = each.after, copied
         last.after, other._queue.before = other._queue, last
         return other
+
+    def _forget(self) -> None:
+        """Nobody could find anything: until the next request is preempted, blocks are only counted. What is free then
+        goes before what that one leaves, as it was given back earlier."""
+        self._tracks = False
+        self._segments, self._held, self._known = {}, {}, {}
+        self._queue = Segment(-1, 0, 0, 0)
 
     def _all(self) -> Iterator[Segment]:
         for segments in self._segments.values():

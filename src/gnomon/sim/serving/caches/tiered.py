@@ -21,7 +21,7 @@ class TieredBlocks(HashedBlocks):
 
     def __init__(self, requests: Requests, limits: ServingLimits) -> None:
         super().__init__(requests, limits)
-        self._tracks = True
+        self._shared = self._tracks = True
         self._host = HostBlocks(limits.host_blocks)
         self._stored: dict[int, int] = {}
         """How many of its blocks each request has offered to the host, as of its last step."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 from gnomon.sim.serving.base import CALL, NO_REQUEST, ONCE, UNTIL_ARRIVAL, UNTIL_END, Decision, Queue
 from gnomon.sim.serving.batch import BatchState
 
+new_decision = tuple.__new__
+"""Makes a tuple of a given class without the call in between that a named tuple's own constructor is."""
+
 
 class ChunkedPolicy(BatchState):
     """See `gnomon.sim.serving.base.Policy`."""
@@ -19,19 +22,19 @@ class ChunkedPolicy(BatchState):
     def horizon(self, queue: Queue, now: float) -> int:
         """The decodes alone go on where they find blocks, no prompt is begun, and the request that waits finds no
         place, or no blocks beside them for all it has to compute: until one of them leaves."""
-        if self.partial != NO_REQUEST or not self.decoding:
+        if self.partial >= 0 or not self.decoding:
             return CALL
-        room = self.cache.free - self._crossings[self.clock % self._block]
+        cache = self.cache
+        room = cache.free - self._crossings[self.clock % self._block]
         if room < 0:
             return CALL
-        places = self.count < self._places
         if self.resumed:
             waiting = self.resumed[-1]
-        elif queue.visible_s[queue.head] <= now:
-            waiting = queue.head
         else:
-            return UNTIL_ARRIVAL if places or self.leaving else UNTIL_END
-        if places and self.cache.need(waiting, self.goal(waiting)) <= room:
+            waiting = queue.head
+            if queue.visible_s[waiting] > now:
+                return UNTIL_ARRIVAL if self.count < self._places or self.leaving else UNTIL_END
+        if self.count < self._places and cache.need(waiting, self.goal(waiting)) <= room:
             return CALL
         return ONCE if self.leaving else UNTIL_END
 
@@ -41,24 +44,22 @@ class ChunkedPolicy(BatchState):
         preempted: list[int] = []
         if len(self._stack) > self._stack_limit:
             self.sweep()
-        need = self._crossings[self.clock % self._block]
-        if self.partial == NO_REQUEST and need <= self.cache.free:
+        left, clock = self._step_tokens, self.clock
+        need = self._crossings[clock % self._block]
+        if self.partial < 0 and need <= self.cache.free:
             if need:
                 self.cache.take(need)
-            decodes = len(self.decoding)
-            left = self._step_tokens - decodes
-        else:
-            piece = self._claim(preempted)
-            decodes = len(self.decoding)
-            if piece:
-                chunks.append((piece, self.partial_tokens))
-                prompts.append(self.partial)
-                self.partial_tokens += piece
-            left = self._step_tokens - decodes - piece
-        context = self._base_sum + decodes * self.clock
+        elif piece := self._claim(preempted):
+            chunks.append((piece, self.partial_tokens))
+            prompts.append(self.partial)
+            self.partial_tokens += piece
+            left -= piece
+        decodes = len(self.decoding)
+        left -= decodes
+        context = self._base_sum + decodes * clock
         if not preempted:
             left = self._admit(queue, now, left, chunks, prompts)
-        return Decision(decodes, context, chunks, prompts, preempted, self._step_tokens - left)
+        return new_decision(Decision, (decodes, context, chunks, prompts, preempted, self._step_tokens - left, 0))
 
     def _claim(self, preempted: list[int]) -> int:
         """Blocks for the decodes and the partial prompt, one request after the other; who is `preempted` for them.
@@ -87,23 +88,23 @@ class ChunkedPolicy(BatchState):
     def _admit(self, queue: Queue, now: float, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens
         that are left."""
-        places, resumed, visible = self._places, self.resumed, queue.visible_s
+        places, resumed = self._places, self.resumed
         while budget > 0 and self.count < places:
             if resumed:
                 request = resumed[-1]
-            elif visible[queue.head] <= now:
-                request = queue.head
             else:
-                break
-            new, found = self.enter(request, budget)
-            if not new:
+                request = queue.head
+                if queue.visible_s[request] > now:
+                    break
+            entered = self.enter(request, budget)
+            if not entered[0]:
                 break
             if resumed:
                 resumed.pop()
             else:
                 queue.scheduled_s[request] = now
                 queue.head = request + 1
-            budget -= new
-            chunks.append((new, found))
+            budget -= entered[0]
+            chunks.append(entered)
             prompts.append(request)
         return budget
