@@ -21,6 +21,7 @@ from gnomon.accuracy.scores import Row, compared
 from gnomon.accuracy.served import INFO, STAGES, quantiles
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
+from gnomon.engines.vllm.offloaders import SETTINGS as OFFLOADING
 from gnomon.load import model, parse_pool
 from gnomon.load.deployments import deploy
 from gnomon.planning.serving.bands import DRAWN, band_of
@@ -35,7 +36,10 @@ LEAST_REQUESTS = 200
 APART_S = 30.0
 """Between a load and one that goes on with its cache."""
 PIECES = ("pieces", "output_tokens")
-SAME = ("max_model_len", "enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "kv_offloading_size")
+SAME = (
+    *("max_model_len", "enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "kv_offloading_size"),
+    *OFFLOADING,
+)
 """Arguments of the engine that are settings of the same name."""
 FOUND = "tokens found in the cache"
 """Share of the prompt tokens."""

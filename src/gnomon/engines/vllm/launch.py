@@ -13,6 +13,7 @@ from gnomon.engines.shell import MASTER, comment
 from gnomon.engines.vllm import platforms
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.drafts import NEEDS_MODEL, NONE
+from gnomon.engines.vllm.offloaders import RUNNER_VARIABLE, backend
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.engines.vllm.releases import Release, release
 from gnomon.errors import GnomonError, InputError, unknown_name
@@ -85,6 +86,7 @@ class VllmServers:
     words: tuple[str, ...]
     """Of one replica, without its port and its nodes."""
     visible: str
+    environment: Mapping[str, str]
 
     def of(self, node: int, rank: str = "") -> list[Server]:
         """The processes of one node, from 0; the first of a replica's nodes takes its requests. `rank` stands for the
@@ -104,18 +106,37 @@ class VllmServers:
             yield from self.of(node)
 
     def _one(self, node: int, devices: range, more: Sequence[str]) -> Server:
-        return Server(node=node, devices=tuple(devices), words=(*self.words, *more), visible=self.visible)
+        words = (*self.words, *more)
+        return Server(
+            node=node, devices=tuple(devices), words=words, visible=self.visible, environment=self.environment
+        )  # fmt: skip
 
 
 def servers(plan: Plan) -> VllmServers:
     platform = platforms.platform_of(plan_pool(plan).chip)
-    return VllmServers(where=layout(plan), words=tuple(command(plan)), visible=platform.visible if platform else "")
+    visible = platform.visible if platform else ""
+    return VllmServers(
+        where=layout(plan), words=tuple(command(plan)), visible=visible, environment=environment(plan)
+    )  # fmt: skip
+
+
+def environment(plan: Plan) -> dict[str, str]:
+    """Variables of every process: the first model runner, where a release offloads weights on no other."""
+    of, offloads = release_of(plan), backend(_settings(plan))
+    second = of.second_runner is None or load_model(plan.model).family in of.second_runner
+    return {RUNNER_VARIABLE: "0"} if offloads and second and not of.second_offloads else {}
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    given = arranged(plan.strategy, plan.engine.settings)[1]
+    return fill(given, load_model(plan.model), plan_pool(plan), release_of(plan))
 
 
 def first_command(plan: Plan) -> list[str]:
     """The command that starts one replica, without its port; of several nodes those of the first, with a placeholder
     for its address."""
-    where, words = layout(plan), command(plan)
+    needed = [f"{name}={value}" for name, value in environment(plan).items()]
+    where, words = layout(plan), [*(["env", *needed] if needed else []), *command(plan)]
     if where.nodes_each == 1:
         return words
     return [*words, "--nnodes", str(where.nodes_each), "--node-rank", "0", "--master-addr", MASTER.lstrip("$")]
@@ -133,8 +154,7 @@ def not_expressed(plan: Plan) -> list[str]:
 
 
 def _drafts_not_expressed(plan: Plan) -> Iterator[str]:
-    given = arranged(plan.strategy, plan.engine.settings)[1]
-    settings = fill(given, load_model(plan.model), plan_pool(plan), release_of(plan))
+    settings = _settings(plan)
     method, acceptance = settings["speculative_method"], settings["draft_acceptance"]
     if method == NONE:
         return
@@ -184,6 +204,12 @@ def no_weights(plan: Plan, model: Model) -> InputError | None:
         hint = f"Where a checkpoint of them is, {named}."
         return InputError(f"{plan.model} holds shapes, not weights", where="model", hint=hint)
     made = own_checkpoint(model, plan.dtype)
+    if not made and plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and backend(_settings(plan)):
+        return InputError(
+            f"vLLM keeps no weights on the host that it quantizes to {plan.dtype} at load",
+            where="dtype",
+            hint=f"Create a checkpoint in {plan.dtype} ({TOOLS[plan.dtype]}) and {named}.",
+        )
     if not made:
         return None
     return InputError(

@@ -12,6 +12,8 @@ AUTO: Literal["auto"] = "auto"
 UVA: Literal["uva"] = "uva"
 PREFETCH: Literal["prefetch"] = "prefetch"
 OFFLOADERS = (AUTO, UVA, PREFETCH)
+RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+"""Which model runner vLLM starts, where it is not to choose."""
 Backend = Literal["", "uva", "prefetch"]
 OPTIONS = (
     Option(

@@ -115,6 +115,7 @@ def container(plan: Plan) -> Container:
         port=launch.FIRST_PORT,
         health="/health",
         startup_probes=STARTUP_PROBES,
+        environment=launch.environment(plan),
     )
 
 
