@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.engines.vllm.weight_offload import Parameter, device_bytes, host_bytes, offloaded, parameters
+from gnomon.engines.vllm.weight_offload import LayerParameter, device_bytes, host_bytes, offloaded, parameters
 from gnomon.engines.vllm.weights import layer_bytes, stages, weight_bytes
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load import model as load_model
@@ -86,7 +86,7 @@ def test_more_on_the_host_is_never_faster_and_leaves_more_for_the_cache(
 
 def test_pinned_memory_comes_in_powers_of_two() -> None:
     for size, taken in ((1.0, 1), (4096.0, 4096), (4097.0, 8192), (2.25 * GIB, 4 * GIB)):
-        assert Parameter(name="", bytes=size).host_bytes == taken
+        assert LayerParameter(name="", bytes=size).host_bytes == taken
     _, deployment = deployed("qwen2.5-7b", {"cpu_offload_gb": 8})
     (stage,) = stages(deployment.model, 1)
     assert device_bytes(deployment, stage) < host_bytes(deployment) < 2 * device_bytes(deployment, stage)

@@ -21,7 +21,6 @@ from gnomon.accuracy.scores import Row, compared
 from gnomon.accuracy.served import INFO, STAGES, quantiles
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
-from gnomon.engines.vllm.offloaders import SETTINGS as OFFLOADING
 from gnomon.load import model, parse_pool
 from gnomon.load.deployments import deploy
 from gnomon.planning.serving.bands import DRAWN, band_of
@@ -38,7 +37,7 @@ APART_S = 30.0
 PIECES = ("pieces", "output_tokens")
 SAME = (
     *("max_model_len", "enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "kv_offloading_size"),
-    *OFFLOADING,
+    *("cpu_offload_gb", "offload_backend", "offload_group_size", "offload_num_in_group", "offload_prefetch_step"),
 )
 """Arguments of the engine that are settings of the same name."""
 FOUND = "tokens found in the cache"

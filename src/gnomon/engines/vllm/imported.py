@@ -218,7 +218,9 @@ class _Import(CommandImport):
             return ()
         why = f"{of.title} ignores it on its second model runner, which it takes here: {RUNNER_VARIABLE}=0 is not set"
         for name in given if second else ():
-            self.ignore(option_text(name.replace("_", "-"), str(settings.pop(name))), why, affects=False)
+            value = settings.pop(name)
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            self.ignore(option_text(name.replace("_", "-"), text), why, affects=False)
         return (RUNNER_VARIABLE,)
 
     def _adapters(self) -> None:

@@ -10,7 +10,7 @@ from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
 from gnomon.engines.vllm.redundant import redundant_bytes
 from gnomon.engines.vllm.releases import FIRST, Release
-from gnomon.engines.vllm.weight_offload import device_bytes
+from gnomon.engines.vllm.weight_offload import device_bytes, host_bytes
 from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
 from gnomon.graph.dtypes import width
 
@@ -51,6 +51,7 @@ def memory(deployment: Deployment, release: Release = FIRST) -> MemoryUse:
         slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy, release, deployment.settings),
         context=int(deployment.settings["max_model_len"]),
         step_tokens=int(deployment.settings["max_num_batched_tokens"]),
+        host_bytes=host_bytes(deployment),
         sequence_blocks=None if plain else sequence_blocks,
     )
 

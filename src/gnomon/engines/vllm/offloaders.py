@@ -24,7 +24,7 @@ OPTIONS = (
     Option(
         "offload_backend", str, "how weights on the host reach the chip: auto is by the settings that are given",
         default=OFFLOADERS[0], choices=OFFLOADERS,
-        idle="no weights are on the host",
+        idle="no weights are on the host, or the settings choose it anyway",
     ),
     Option(
         "offload_group_size", int, "layers of a group, the last of which are copied from the host in every step",
@@ -34,15 +34,16 @@ OPTIONS = (
     Option(
         "offload_num_in_group", int, "layers of each group that are copied",
         default=1,
-        idle="no weights are prefetched without offload_group_size",
+        idle="no weights are prefetched, which offload_group_size asks for",
     ),
     Option(
         "offload_prefetch_step", int, "layers ahead that copies begin, and buffers for them on the chip",
         default=1,
-        idle="no weights are prefetched without offload_group_size",
+        idle="no weights are prefetched, which offload_group_size asks for",
     ),
 )  # fmt: skip
 SETTINGS = tuple(option.name for option in OPTIONS)
+"""The first is of UVA, the last three of prefetching."""
 
 
 def backend(settings: Mapping[str, Any]) -> Backend:
@@ -52,6 +53,15 @@ def backend(settings: Mapping[str, Any]) -> Backend:
     if asked == PREFETCH or (asked == AUTO and grouped):
         return PREFETCH
     return UVA if size else ""
+
+
+def without_effect(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings of one way of offloading where another one is taken, or none, and the name of the way that these
+    settings choose anyway."""
+    how = backend(settings)
+    unread = {PREFETCH: SETTINGS[:1], UVA: SETTINGS[2:]}.get(how, SETTINGS)
+    chosen = how == backend({**settings, "offload_backend": AUTO})
+    return (*unread, *(("offload_backend",) if chosen else ()))
 
 
 def check_offloading(settings: Mapping[str, Any]) -> None:

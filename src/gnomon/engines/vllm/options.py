@@ -14,13 +14,12 @@ from gnomon.engines import option_values
 from gnomon.engines.base import Deployment
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
+from gnomon.engines.vllm import offloaders
 from gnomon.engines.vllm.captures import fill_capture
 from gnomon.engines.vllm.drafts import METHODS, assumed
 from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.experts import popularity_of, without_effect
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
-from gnomon.engines.vllm.offloaders import OPTIONS as OFFLOADING
-from gnomon.engines.vllm.offloaders import check_offloading
 from gnomon.engines.vllm.option import Option
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.engines.vllm.releases import FIRST, Release
@@ -142,7 +141,7 @@ OPTIONS = (
         default=0.0, low=0, high=2**20,
         idle="no prompts share a beginning here that has left the GPU's cache",
     ),
-    *OFFLOADING,
+    *offloaders.OPTIONS,
     Option(
         "speculative_method", str, "what writes drafts that decodes verify",
         default="none", choices=METHODS, written="--speculative-config.method",
@@ -208,7 +207,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = 
         settings["block_size"] = block_tokens(model, pool.chip)
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
-    check_offloading(settings)
+    offloaders.check_offloading(settings)
     fill_drafts(settings, named, model)
     popularity_of(settings)
     _fill_batch(settings, pool.chip, release)
@@ -230,7 +229,7 @@ def not_modelled(
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer. And what
     drafts assume, where there are some."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    unused = {*map(_named, idle), *without_effect(deployment)}
+    unused = {*map(_named, idle), *without_effect(deployment), *offloaders.without_effect(deployment.settings)}
     drafted = () if "speculative_method" in unused else assumed(named, deployment.model)
     return (*option_values.not_modelled(named, tuple(unused), BY_NAME, under_load), *drafted)
 

@@ -56,7 +56,7 @@ OF_EXPERTS = {"mlp.experts.w13": 2 / 3, "mlp.experts.w2": 1 / 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class LayerParameter:
     """One parameter of a layer on one rank."""
 
     name: str
@@ -70,19 +70,19 @@ class Parameter:
         return float(1 << (int(self.bytes) - 1).bit_length()) if self.bytes >= 1 else 0.0
 
 
-Layers = dict[int, tuple[Parameter, ...]]
+Layers = dict[int, tuple[LayerParameter, ...]]
 """Parameters of layers that the host holds, by their place in the stage."""
 
 
-def parameters(block: Block, model: Model, strategy: Strategy, architecture: str = "") -> list[Parameter]:
+def parameters(block: Block, model: Model, strategy: Strategy, architecture: str = "") -> list[LayerParameter]:
     """Of one layer on one rank, in the order of vLLM's modules."""
     formats, rest = dict(block.formats), plain(model.working_dtype)
-    found: dict[str, Parameter] = {}
+    found: dict[str, LayerParameter] = {}
     module = ""
 
     def add(name: str, size: float, op: str = "") -> None:
         known = found.get(name)
-        found[name] = Parameter(name=name, bytes=size + (known.bytes if known else 0.0), op=op)
+        found[name] = LayerParameter(name=name, bytes=size + (known.bytes if known else 0.0), op=op)
 
     *tensors, norms = block.tensors(model.hidden, model.norm_parameters)
     for tensor in tensors:
@@ -104,9 +104,9 @@ def offloaded(deployment: Deployment, stage: StageWeights) -> Layers:
     if not how:
         return {}
     chip = deployment.pool.chip.architecture
-    known: dict[int, list[Parameter]] = {}
+    known: dict[int, list[LayerParameter]] = {}
 
-    def of(layer: Block) -> list[Parameter]:
+    def of(layer: Block) -> list[LayerParameter]:
         if id(layer) not in known:
             known[id(layer)] = parameters(layer, deployment.model, deployment.strategy, chip)
         return known[id(layer)]
