@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 import gnomon
+from gnomon.engines.vllm import launch
 from gnomon.engines.vllm.weight_offload import LayerParameter, device_bytes, host_bytes, offloaded, parameters
 from gnomon.engines.vllm.weights import layer_bytes, stages, weight_bytes
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.deployments import deploy
-from gnomon.spec import Strategy
+from gnomon.spec import Plan, Strategy
+from gnomon.spec.plan import EngineChoice
 
 GIB = 1024.0**3
 MODELS = ("qwen2.5-7b", "llama-3.1-8b", "mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", "glm-4.5-air")
@@ -174,6 +176,27 @@ def test_a_70b_on_one_80_gb_card() -> None:
         "llama-3.1-70b", on="H100", phase="decode", batch=1, context=300, settings={"cpu_offload_gb": 75}
     )
     assert run.tpot_s["p50"] == pytest.approx(step.time_s.value, rel=0.05)
+
+
+def planned(name: str, settings: dict[str, Any], dtype: str = "bf16") -> Plan:
+    choice = EngineChoice(name="vllm", settings=settings)
+    return Plan(model=name, chip="H100", dtype=dtype, engine=choice, strategy=Strategy(), replicas=1)
+
+
+def test_commands_say_what_the_offloader_needs() -> None:
+    """The first model runner, where vLLM would take the second; and weights that are there when they are moved."""
+    variable = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+    assert launch.environment(planned("llama-3.1-8b", {"cpu_offload_gb": 4})) == variable
+    assert launch.environment(planned("llama-3.1-8b", {"offload_group_size": 4})) == variable
+    assert launch.environment(planned("llama-3.1-8b", {})) == {}
+    assert launch.environment(planned("qwen2.5-7b", {"cpu_offload_gb": 4})) == {}
+    (server,) = launch.servers(planned("llama-3.1-8b", {"cpu_offload_gb": 4}))
+    assert server.shell.startswith("VLLM_USE_V2_MODEL_RUNNER=0 CUDA_VISIBLE_DEVICES=0 vllm serve")
+    narrow = planned("qwen2.5-7b", {"cpu_offload_gb": 4}, "fp8")
+    assert launch.command(narrow)[2] == launch.CHECKPOINT
+    assert "--quantization" not in launch.command(narrow)
+    assert any("quantizes to fp8" in one for one in launch.not_expressed(narrow))
+    assert "--quantization" in launch.command(planned("qwen2.5-7b", {}, "fp8"))
 
 
 SERVE = "vllm serve Qwen/Qwen2.5-7B-Instruct --max-model-len 8192"

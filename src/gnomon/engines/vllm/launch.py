@@ -60,14 +60,17 @@ def command(plan: Plan) -> list[str]:
     """The `vllm serve` command of one replica, without its port and its nodes."""
     model, pool = load_model(plan.model), plan_pool(plan)
     strategy, given = arranged(plan.strategy, plan.engine.settings)
-    words = ["vllm", "serve", served_name(plan, model), "--tensor-parallel-size", str(strategy.tp)]
+    lacking = not_offloaded(plan, model)
+    name = CHECKPOINT if lacking else served_name(plan, model)
+    words = ["vllm", "serve", name, "--tensor-parallel-size", str(strategy.tp)]
     for flag, degree in (("--pipeline-parallel-size", strategy.pp), ("--data-parallel-size", strategy.dp)):
         words += [flag, str(degree)] if degree > 1 else []
     words += ["--enable-expert-parallel"] if strategy.ep > 1 else []
     of = release_of(plan)
     settings = fill(given, model, pool, of)
     settings["draft_model"] = _draft_weights(settings["draft_model"])
-    return words + _precision(plan, model) + flags(settings, model, pool, of)
+    precision = _cache(plan) if lacking else _precision(plan, model)
+    return words + precision + flags(settings, model, pool, of)
 
 
 def _draft_weights(name: str) -> str:
@@ -150,7 +153,10 @@ def _meeting(where: NodeLayout, rank: str) -> list[str]:
 
 def not_expressed(plan: Plan) -> list[str]:
     """What of the plan vLLM's options cannot express."""
-    return [*plan_not_expressed(plan), *_drafts_not_expressed(plan)]
+    missing = [*plan_not_expressed(plan), *_drafts_not_expressed(plan)]
+    if lacking := not_offloaded(plan, load_model(plan.model)):
+        missing.append(f"weights, for which {CHECKPOINT} stands: {lacking.message}. {lacking.hint}")
+    return missing
 
 
 def _drafts_not_expressed(plan: Plan) -> Iterator[str]:
@@ -204,12 +210,6 @@ def no_weights(plan: Plan, model: Model) -> InputError | None:
         hint = f"Where a checkpoint of them is, {named}."
         return InputError(f"{plan.model} holds shapes, not weights", where="model", hint=hint)
     made = own_checkpoint(model, plan.dtype)
-    if not made and plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and backend(_settings(plan)):
-        return InputError(
-            f"vLLM keeps no weights on the host that it quantizes to {plan.dtype} at load",
-            where="dtype",
-            hint=f"Create a checkpoint in {plan.dtype} ({TOOLS[plan.dtype]}) and {named}.",
-        )
     if not made:
         return None
     return InputError(
@@ -217,6 +217,23 @@ def no_weights(plan: Plan, model: Model) -> InputError | None:
         where="dtype",
         hint=f"Create {made} and {named}.",
     )
+
+
+def not_offloaded(plan: Plan, model: Model) -> InputError | None:
+    """Why vLLM cannot keep the plan's weights on the host: those that it quantizes itself are not there yet when it
+    moves them."""
+    if not _made_on_the_fly(plan, model) or not backend(_settings(plan)):
+        return None
+    return InputError(
+        f"vLLM keeps no weights on the host that it quantizes to {plan.dtype} at load",
+        where="dtype",
+        hint=f"Create a checkpoint in {plan.dtype} ({TOOLS[plan.dtype]}) and name it as the plan's field checkpoint, "
+        "or by --checkpoint.",
+    )
+
+
+def _made_on_the_fly(plan: Plan, model: Model) -> bool:
+    return plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and not plan.checkpoint
 
 
 def own_checkpoint(model: Model, dtype: str) -> str:
@@ -267,7 +284,7 @@ def _precision(plan: Plan, model: Model) -> list[str]:
     words: list[str] = []
     if plan.dtype in _COMPUTE:
         words = ["--dtype", _COMPUTE[plan.dtype]]
-    elif plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and not plan.checkpoint:
+    elif _made_on_the_fly(plan, model):
         half = _COMPUTE[plan_pool(plan).chip.half]
         words = ["--dtype", half] if model.dtype == "fp32" else []
         words += ["--quantization", plan.dtype]

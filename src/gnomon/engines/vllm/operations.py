@@ -99,7 +99,7 @@ def check(plan: Plan) -> None:
     model = load_model(plan.model)
     given = arranged(plan.strategy, plan.engine.settings)[1]
     settings = fill(given, model, plan_pool(plan), launch.release_of(plan))
-    if error := launch.no_weights(plan, model) or launch.no_draft_model(settings):
+    if error := launch.no_weights(plan, model) or launch.not_offloaded(plan, model) or launch.no_draft_model(settings):
         raise error
 
 
