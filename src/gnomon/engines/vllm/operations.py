@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -149,6 +150,8 @@ def check_measured(plan: Plan) -> None:
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)
+    if error := launch.not_offloaded(plan, load_model(plan.model)):
+        raise error
     if plan.engine.settings.get("speculative_method", NONE) != NONE:
         message = "how many drafts are accepted is not measured with dummy weights"
         raise InputError(message, where="setting speculative_method", hint="Verify the plan without drafts.")
@@ -157,6 +160,7 @@ def check_measured(plan: Plan) -> None:
 def runner(plan: Plan, config: Mapping[str, Any]) -> VllmRunner:
     from gnomon.engines.vllm.runner import VllmRunner
 
+    os.environ.update(launch.environment(plan))
     return VllmRunner(config, _arguments(plan))
 
 
