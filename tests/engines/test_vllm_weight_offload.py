@@ -12,7 +12,7 @@ import gnomon
 from gnomon.engines.vllm import launch
 from gnomon.engines.vllm.weight_offload import LayerParameter, device_bytes, host_bytes, offloaded, parameters
 from gnomon.engines.vllm.weights import layer_bytes, stages, weight_bytes
-from gnomon.errors import DoesNotFitError, InputError
+from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.deployments import deploy
@@ -106,12 +106,27 @@ def test_copies_go_into_buffers_on_the_chip() -> None:
 
 def test_ranks_of_a_host_share_its_memory() -> None:
     fits = {"cpu_offload_gb": 70, "max_model_len": 4096}
-    _, one = deployed("llama-3.1-405b", fits, on="H200:8", tp=8)
-    _, alone = deployed("llama-3.1-405b", fits, on="H200:8", tp=4, pp=2)
-    assert host_bytes(one) > 8 * 70 * GIB
-    assert host_bytes(alone) > 8 * 70 * GIB
-    with pytest.raises(DoesNotFitError, match="weights on the host take"):
+    for degrees in ({"tp": 8}, {"tp": 4, "pp": 2}, {"tp": 2}):
+        _, one = deployed("llama-3.1-405b", fits, on="H200:8", **degrees)
+        assert host_bytes(one) > 8 * 70 * GIB
+    with pytest.raises(InputError, match="weights on the host take"):
         deployed("llama-3.1-405b", {"cpu_offload_gb": 90, "kv_offloading_size": 1200}, on="H200:8", tp=8)
+
+
+def test_a_search_leaves_out_what_the_host_does_not_hold() -> None:
+    """Whole layers of a 405B model on each of eight chips are more than their host has; halves of them are not."""
+    settings = {"offload_group_size": 2, "max_model_len": 4096}
+    for tp, held in ((1, False), (2, False), (4, True), (8, True)):
+        if held:
+            deployed("llama-3.1-405b", settings, on="H200:8", tp=tp)
+        else:
+            with pytest.raises(InputError, match="weights on the host take"):
+                deployed("llama-3.1-405b", settings, on="H200:8", tp=tp)
+    found = gnomon.plan_serving(
+        "llama-3.1-405b", fleet="H200:8", rate=0.05, input=200, output=10, requests=20, dtypes=["bf16"],
+        slo="ttft_p90=60s", settings={**settings, "max_num_seqs": 64, "max_num_batched_tokens": 2048},
+    )  # fmt: skip
+    assert "TP 4" in found.best.label or "TP 8" in found.best.label
 
 
 def test_stages_offload_their_own_layers() -> None:

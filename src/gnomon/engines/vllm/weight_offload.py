@@ -22,7 +22,7 @@ from gnomon.engines.base import Deployment, StageWork
 from gnomon.engines.vllm.drafts import NONE
 from gnomon.engines.vllm.offloaders import PREFETCH, UVA, backend
 from gnomon.engines.vllm.weights import StageWeights, cut_tensor, padding, stages
-from gnomon.errors import DoesNotFitError, InputError
+from gnomon.errors import InputError
 from gnomon.graph import Graph
 from gnomon.graph.dtypes import gemm_format
 from gnomon.graph.host_ops import HostRead
@@ -136,7 +136,7 @@ def device_bytes(deployment: Deployment, stage: StageWeights) -> float:
 
 
 def host_bytes(deployment: Deployment) -> float:
-    """Memory of the host that the ranks on it take together; stages may hold different layers."""
+    """Memory of a host that the weights of all its chips take together; stages may hold different layers."""
     ranks = [
         sum(one.host_bytes for layer in offloaded(deployment, stage).values() for one in layer)
         for stage in stages(deployment.model, deployment.strategy.pp)
@@ -145,8 +145,8 @@ def host_bytes(deployment: Deployment) -> float:
 
 
 def readers(deployment: Deployment) -> int:
-    """Ranks that share one host."""
-    return min(deployment.strategy.ranks, deployment.pool.machine_chips)
+    """Ranks that share one host: all of its chips that are there do the same, be they of this replica or of others."""
+    return deployment.pool.machine_chips
 
 
 def check(deployment: Deployment) -> None:
@@ -162,10 +162,11 @@ def check(deployment: Deployment) -> None:
     assert machine is not None
     needed = host_bytes(deployment) + settings["kv_offloading_size"] * GIB
     if needed > ROOM * machine.memory_bytes:
-        raise DoesNotFitError(
+        raise InputError(
             f"weights on the host take {format_bytes(needed)} of its memory, pinned in powers of two, and of the "
             f"{format_bytes(machine.memory_bytes)} of {machine.name} a job can use {ROOM:.0%}",
-            hint=f"Lower {where.removeprefix('setting ')}, or use more chips.",
+            where=where,
+            hint="Keep fewer there.",
         )
 
 
