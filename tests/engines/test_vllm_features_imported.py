@@ -73,7 +73,7 @@ LISTED = [
     (spec(method="ngram", num_speculative_tokens=8, prompt_lookup_max=4), "--speculative-config.prompt_lookup_max"),
     ("--kv-offloading-size 16 --kv-offloading-backend lmcache", "--kv-offloading-backend"),
     ("--enable-lora --lora-modules a=b", "--lora-modules"),
-    ("--cpu-offload-gb 4", "--cpu-offload-gb"),
+    ("--cpu-offload-params mlp", "--cpu-offload-params"),
 ]
 
 

@@ -35,7 +35,10 @@ LEAST_REQUESTS = 200
 APART_S = 30.0
 """Between a load and one that goes on with its cache."""
 PIECES = ("pieces", "output_tokens")
-SAME = ("max_model_len", "enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "kv_offloading_size")
+SAME = (
+    *("max_model_len", "enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras", "kv_offloading_size"),
+    *("cpu_offload_gb", "offload_backend", "offload_group_size", "offload_num_in_group", "offload_prefetch_step"),
+)
 """Arguments of the engine that are settings of the same name."""
 FOUND = "tokens found in the cache"
 """Share of the prompt tokens."""

@@ -11,15 +11,17 @@ from gnomon.cost import clock, collective, experts, governor, nccl
 from gnomon.cost.draws import normals
 from gnomon.cost.gemm import narrowing_seconds
 from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
+from gnomon.cost.host_link import host_bytes_s, read_family
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
+from gnomon.graph.host_ops import HOST_READ, HostRead
 from gnomon.graph.ops import Attention, Collective, Elementwise, LatentDecode, Op, Shape, size_of
 from gnomon.graph.phases import part_of
 from gnomon.graph.routing import TokenRouting
-from gnomon.spec import Batch, Chip, Pool, Provenance
+from gnomon.spec import Batch, Chip, Host, Pool, Provenance
 from gnomon.spec.chip import HALVES
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
@@ -57,6 +59,12 @@ class Machine:
         return self.pool.chip
 
     @property
+    def host(self) -> Host:
+        """What ranks share that read from its memory; engines refuse to offload where it is not known."""
+        assert self.pool.machine is not None
+        return self.pool.machine
+
+    @property
     def _nccl_alone(self) -> bool:
         return bool(self.framework) and not self.serves
 
@@ -65,6 +73,8 @@ class Machine:
             return self._collective(kind)
         if kind in EXCHANGES:
             return self._exchange(kind)
+        if kind == HOST_READ:
+            return read_family(self.host)
         return self.profile.family(kind, dtype, self.framework)
 
     def _collective(self, kind: str) -> Family:
@@ -166,6 +176,9 @@ class Machine:
 
     def op_floor(self, op: Op, batch: Batch, seconds: Floats) -> Floats:
         """What no draw of an operator's `op_seconds` goes below."""
+        if isinstance(op, HostRead):
+            link = op.count * op.host_bytes(batch) / self.host.link.bandwidth_bytes_s
+            return np.asarray(np.minimum(np.maximum(self.op_floor(op.alone, batch, seconds), link), seconds))
         return op.count * self.floor(op.kind, priced_dtype(op), op.shape(batch), seconds / max(op.count, 1))
 
     def _exchanged(self, kind: str, shape: Shape) -> Floats:
@@ -221,6 +234,10 @@ class Machine:
     def op_power(self, op: Op, batch: Batch, seconds: Floats) -> OpPower:
         """Of an operator's `op_seconds` in each of these steps, the share that follows the clock, and the joules of all
         its runs at full clock beyond the constant draw. Links keep their own clock."""
+        if isinstance(op, HostRead):
+            own_s = self.op_seconds(op.alone, batch)
+            own = self.op_power(op.alone, batch, own_s)
+            return OpPower(np.where(seconds > own_s, 0.0, own.clocked), own.joules)
         found = op_power(self.profile.power, self.chip, op, batch, seconds / max(op.count, 1))
         linked = op.kind in COLLECTIVES or op.kind in EXCHANGES
         return OpPower(np.zeros_like(seconds) if linked else found.clocked, op.count * found.joules)
@@ -239,6 +256,9 @@ class Machine:
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""
+        if isinstance(op, HostRead):
+            link = op.count * op.host_bytes(batch) / host_bytes_s(self.host, op.readers)
+            return np.asarray(np.maximum(self.op_seconds(op.alone, batch), link))
         layers = self._narrowing(op)
         if layers is None or not isinstance(op, Elementwise):
             return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
@@ -288,6 +308,8 @@ class Machine:
         limit, the latency of a small kernel or the efficiency of a large one."""
         if kind in COLLECTIVES or kind in EXCHANGES:
             return np.full(seconds.shape, "network")
+        if kind == HOST_READ:
+            return np.full(seconds.shape, "host link")
         compute = flops / self.chip.rate(self.arithmetic(kind, dtype))
         memory = moved / self.chip.memory_bandwidth_bytes_s
         busiest = np.maximum(compute, memory)

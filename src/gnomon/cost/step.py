@@ -21,13 +21,15 @@ from gnomon.cost.lines import blurred, bound_of, host_line, operator_line
 from gnomon.cost.machine import Machine
 from gnomon.graph import Graph
 from gnomon.graph.ops import Op
-from gnomon.graph.phases import is_padded
+from gnomon.graph.phases import is_padded, part_of
 from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime
+from gnomon.spec.workload import Floats
 
 if TYPE_CHECKING:  # a prediction compiles no table
     from gnomon.cost.adapters import AdapterCost
     from gnomon.cost.drafting import DraftCost
+    from gnomon.cost.prefetch import PrefetchCost
     from gnomon.cost.prompts import Work
     from gnomon.cost.table import TableStepCost
     from gnomon.cost.tower import TowerCost
@@ -212,6 +214,8 @@ class StepModel:
     """What writes drafts that decodes verify, where there are some."""
     tower: TowerCost | None = None
     """What encodes images of prompts, where there are some."""
+    prefetch: PrefetchCost | None = None
+    """What copies weights from the host ahead of their layers, where they are not on the chip."""
     spread: float = 0.0
     """What all operators may be off by together, beyond their families' own errors (log)."""
 
@@ -220,13 +224,16 @@ class StepModel:
         run = self.host.steps(steps)
         lines: list[OperatorTime] = []
         clocked: dict[str, float] = {}
-        dynamic_j = 0.0
+        dynamic_j, layers_s = 0.0, np.zeros(steps.size)
         for op in self.graph.ops:
-            line, clocked_s, joules = self._line(op, run.padded if is_padded(op) else steps, steps)
+            line, each, clocked_s, joules = self._line(op, run.padded if is_padded(op) else steps, steps)
             if line.time_s.value > 0:
+                layers_s += each if part_of(op) != "logits" else 0.0
                 lines.append(line)
                 clocked[op.name] = clocked.get(op.name, 0.0) + clocked_s
                 dynamic_j += joules
+        if self.prefetch is not None:
+            lines += self._copied(steps, layers_s, lines)
         if self.spread:
             shared = np.exp(self.spread * normals("networks"))
             lines = [blurred(one, shared) for one in lines]
@@ -240,12 +247,20 @@ class StepModel:
             dynamic_j=dynamic_j,
         )
 
-    def _line(self, op: Op, run: Batch, steps: Batch) -> tuple[OperatorTime, float, float]:
-        """An operator's line, those of its seconds that follow the clock, and its joules."""
+    def _copied(self, steps: Batch, layers_s: Floats, lines: Sequence[OperatorTime]) -> list[OperatorTime]:
+        """What steps wait for copies of weights; logits come after them."""
+        assert self.prefetch is not None
+        after = {op.name for op in self.graph.ops if part_of(op) == "logits"}
+        drawn = Estimate.total([one.time_s for one in lines if one.op not in after]).draws
+        found = self.prefetch.line(steps, layers_s, drawn, self.host.largest)
+        return [found] if found.time_s.value > 0 else []
+
+    def _line(self, op: Op, run: Batch, steps: Batch) -> tuple[OperatorTime, Floats, float, float]:
+        """An operator's line, its seconds in each step, those in all that follow the clock, and its joules."""
         each = self.machine.op_seconds(op, run)
         draws, power = self.machine.op_draws(op, run, each), self.machine.op_power(op, run, each)
         line = operator_line(self.machine, op, steps, float(each.sum()), draws=draws)
-        return line, float((power.clocked * each).sum()), float(power.joules.sum())
+        return line, each, float((power.clocked * each).sum()), float(power.joules.sum())
 
     def table(self, *, max_context: int, max_tokens: int, max_sequences: int) -> TableStepCost:
         """The tables of steps of up to so many tokens and sequences, with contexts up to `max_context`."""

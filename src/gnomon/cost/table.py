@@ -181,7 +181,13 @@ class TableStepCost:
             each[after - 1] + (each[after] - each[after - 1]) * share + dense[decodes] + logits[decodes]
             for each, dense, logits in zip((times, clocks, powers), self._dense, self._logits, strict=True)
         ]
-        return self.scaled((found[0] + self._gaps[decodes], found[1], found[2]))
+        waits = self._copies_s(found[0] - self._logits[0][decodes], decodes, 0)
+        return self.scaled((found[0] + waits + self._gaps[decodes], found[1], found[2]))
+
+    def _copies_s(self, layers_s: float, tokens: int, prompts: int) -> float:
+        """What a step waits for copies of weights whose layers take so long."""
+        prefetch = self.model.prefetch
+        return prefetch.wait_s(layers_s, prefetch.how(tokens, prompts, self._largest)) if prefetch is not None else 0.0
 
     def decode_curve(self, sequences: int, slowdown: float = 1.0, more: Work = NOTHING) -> Curve:
         """`more` is added to every step."""
@@ -226,6 +232,10 @@ class TableStepCost:
                 fixed_work = fixed_work + np.array(self._drafted(sequences))
             work = self._works[key] = self._attention_of(sequences) + fixed_work[:, None]
         seconds, clocked, joules = work if more is NOTHING else work + np.array(more)[:, None]
+        prefetch = self.model.prefetch
+        if prefetch is not None:
+            how = prefetch.how(sequences, 0, self._largest)
+            seconds = seconds + prefetch.wait_array_s(seconds - self._logits[0][sequences], how)
         clocked, joules = clocked * self._clock_factor, joules * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
         least = self.host.decode(sequences) if self.each == 1 else self._verify(sequences, missing)
@@ -291,6 +301,8 @@ class TableStepCost:
             seconds += times[i] + (times[after] - times[i]) * share
             clocked += clocks[i] + (clocks[after] - clocks[i]) * share
             joules += powers[i] + (powers[after] - powers[i]) * share
+        if self.model.prefetch is not None:
+            seconds += self._copies_s(seconds - logits_s[rows] - self._gaps[sequences], tokens, len(chunks))
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def varied_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]], variant: int) -> Work:
@@ -313,14 +325,15 @@ class TableStepCost:
 
 
 def _drawn_options(model: StepModel, draw: int) -> StepModel:
-    """What adapters and drafts take on the host follows the draw of the host."""
-    adapters, drafting, host = model.adapters, model.drafting, model.host
-    if adapters is None and drafting is None:
+    """What adapters and drafts take on the host follows the draw of the host; copies have their own."""
+    adapters, drafting, host, prefetch = model.adapters, model.drafting, model.host, model.prefetch
+    if adapters is None and drafting is None and prefetch is None:
         return model
     return replace(
         model,
         adapters=adapters and adapters.drawn(float(normals(host.source)[draw])),
         drafting=drafting and drafting.drawn(float(host.factors[draw])),
+        prefetch=prefetch and prefetch.drawn(draw),
     )
 
 

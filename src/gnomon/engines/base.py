@@ -106,6 +106,8 @@ class MemoryUse:
     """Tokens of the longest sequence that the engine takes."""
     step_tokens: int = 1
     """The most tokens of one step: a sequence is only let in where there is room for as many of its own at once."""
+    host_bytes: float = 0.0
+    """Memory of each host that the weights of its ranks take."""
     sequence_blocks: Callable[[int, int], int] | None = None
     """Blocks of a sequence of so many tokens, up to so many of them of one step, where they are not just its tokens
     over those of a block: what has left a window is only given up between steps."""

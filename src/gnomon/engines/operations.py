@@ -45,11 +45,19 @@ class Server:
     devices: tuple[int, ...]
     words: tuple[str, ...]
     visible: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it needs beside."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What shows the process its chips, where a variable is known to, and what else it needs."""
+        chips = {self.visible: ",".join(map(str, self.devices))} if self.visible else {}
+        return {**self.environment, **chips}
 
     @property
     def assignment(self) -> str:
-        """What shows the process its chips; empty where no variable is known to."""
-        return f"{self.visible}={','.join(map(str, self.devices))}" if self.visible else ""
+        """Its variables as a shell reads them; empty where it has none."""
+        return " ".join(f"{name}={value}" for name, value in self.variables.items())
 
     @property
     def command(self) -> str:
@@ -119,6 +127,8 @@ class Container:
     """The path that answers once the server does."""
     startup_probes: int
     """Probes, ten seconds apart, until a server that has not answered is started again."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the server needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

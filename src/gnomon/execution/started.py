@@ -187,7 +187,7 @@ def _run(commands: Sequence[tuple[list[str], Server]], tell: Callable[[str], Non
 
 
 def _start(words: list[str], server: Server) -> subprocess.Popen[bytes]:
-    environment = os.environ | {server.visible: ",".join(map(str, server.devices))}
+    environment = os.environ | server.variables
     return subprocess.Popen(words, env=environment, start_new_session=True)
 
 

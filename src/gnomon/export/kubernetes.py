@@ -118,7 +118,10 @@ def container_of(container: Container, engine: str, chips: int) -> dict[str, Any
         "image": container.image,
         "command": list(container.command),
         "args": [literal(word) for word in container.args],
-        "env": [{"name": "HF_TOKEN", "valueFrom": token}],
+        "env": [
+            {"name": "HF_TOKEN", "valueFrom": token},
+            *({"name": name, "value": value} for name, value in container.environment.items()),
+        ],
         "ports": [{"containerPort": container.port}],
         "resources": {"limits": {container.resource: chips}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],

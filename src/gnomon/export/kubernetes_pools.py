@@ -71,7 +71,8 @@ def _pool(engine: Operations, each: NamedPool, server: PoolServer, name: str) ->
     container = kubernetes.container_of(engine.container(each.plan), engine.NAME, each.plan.ranks)
     command, args = started(server.words, server.files, server.program)
     container |= {"command": command, "args": args, "ports": [{"containerPort": server.port}]}
-    container["env"] = [*container["env"], *environment_of(each.environment(server))]
+    known = container["env"]
+    container["env"] = [*known, *(one for one in environment_of(each.environment(server)) if one not in known)]
     labels = {"app": name, ROLE: each.pool.role}
     service = {
         "apiVersion": "v1",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.cost.host_link import SUSTAINED
 from gnomon.cost.machine import Machine
 from gnomon.errors import UnknownNameError
 from gnomon.lab import experiment
@@ -23,7 +24,6 @@ from gnomon.lab.base import Compared, Findings, Predicted, beaten, row_from_dict
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Pool
-from gnomon.techniques.hosts import SUSTAINED
 from gnomon.techniques.offload_optimizer import UPDATE_BYTES, update_s
 
 UPDATES_SHARE = 0.46

@@ -25,6 +25,8 @@ def figures(answer: Fit) -> list[Headline]:
         Headline("weights", f"{gib(answer.parts['weights'])} GiB per chip"),
         Headline("usable", f"{gib(answer.usable_bytes)} of {gib(answer.total_bytes)} GiB per chip"),
     ]
+    if answer.host_bytes:
+        found.append(Headline("on each host", f"{gib(answer.host_bytes)} GiB of pinned weights"))
     if answer.kv_tokens:
         tokens = f"{format_count(answer.kv_tokens)} tokens"
         found.append(Headline("KV cache", f"{gib(answer.parts.get('kv', 0.0))} GiB: {tokens}"))
@@ -63,6 +65,7 @@ def _fits(answer: Fit, style: Style) -> list[str]:
         f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(answer.max_context)} tokens",
         f"  of {gib(answer.total_bytes)} GiB: {parts}",
+        *([f"  on each host: {gib(answer.host_bytes)} GiB of pinned weights"] if answer.host_bytes else []),
         *(f"  {line}" for line in technique_lines(answer)),
         *_close(answer, style),
         "",

@@ -104,7 +104,7 @@ def _operator(row: OperatorTime, total: float, chip: Resolved, dtype: str) -> An
 def _against_data_sheet(row: OperatorTime, chip: Resolved, dtype: str) -> list[AnswerNode]:
     """Bytes and operations with the time the data sheet would give them, at the rate of the format that the operator's
     kernel multiplies in: how far from the roof."""
-    if row.bound == "network" or row.kind in COLLECTIVES | EXCHANGES:
+    if row.bound in ("network", "host link") or row.kind in COLLECTIVES | EXCHANGES:
         return []  # what goes over links is not measured against the chip's own memory
     seconds, rate = row.time_s.value, chip.rates_flops.get(dtype, 0.0)
     roofs = (

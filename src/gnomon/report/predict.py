@@ -37,6 +37,7 @@ LIMITS = {
     "compute": "arithmetic",
     "host": "host scheduling and kernel launches",
     "network": "the links between chips",
+    "host link": "the link to the host's memory",
     "latency": "the latency of small kernels",
     "efficiency": "kernel efficiency",
     "waiting": "waiting for other stages and gradient reduction",

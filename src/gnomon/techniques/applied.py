@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnomon.cost.host_link import ROOM
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TrainingCase, TrainingTechnique, Values
-from gnomon.techniques.hosts import ROOM
 
 if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training import RankMemory, StepTable

@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnomon.cost.host_link import SUSTAINED
 from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TrainingCase
 
 if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training import StepTable
-
-ROOM = 0.9
-"""Of a host's memory, what a job can use."""
-LINK_SPREAD = 0.10
-"""Log standard deviation of the bandwidth of concurrent copies between chip and host."""
-SUSTAINED = 0.8
-"""Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
 
 
 def host_of(case: TrainingCase) -> Host:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gnomon.cost.host_link import LINK_SPREAD, ROOM
 from gnomon.cost.lines import Wait
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.spec import Batch
 from gnomon.techniques.base import Parameter, Trial, Values, bandwidth
-from gnomon.techniques.hosts import LINK_SPREAD, ROOM, no_host
+from gnomon.techniques.hosts import no_host
 from gnomon.techniques.serving import DeploymentDraft, ServingTechnique
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.host_link import LINK_SPREAD
 from gnomon.engines.training import RankMemory, StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values, bandwidth
-from gnomon.techniques.hosts import LINK_SPREAD, host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
+from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""

@@ -81,9 +81,7 @@ NOT_MODELLED = {
     "LoRA adapters": """
         lora-modules lora-dtype enable-tower-connector-lora fully-sharded-loras lora-target-modules default-mm-loras
         specialize-active-lora enable-mixed-moe-lora-format""",
-    "weights on the host": """
-        cpu-offload-gb cpu-offload-params offload-backend offload-group-size offload-num-in-group
-        offload-prefetch-step offload-params""",
+    "which parameters stay on the host": "cpu-offload-params offload-params",
     "a cache that is sent to other servers": "kv-transfer-config ec-transfer-config",
     "a size of the cache other than what the memory leaves": "kv-cache-memory-bytes num-gpu-blocks-override",
     "other formats or layouts of the cache": """

@@ -10,7 +10,18 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, Networks, StageWork
-from gnomon.engines.vllm import ENGINE, degrees, drafts, limits, lora, offload, platforms, simulated
+from gnomon.engines.vllm import (
+    ENGINE,
+    degrees,
+    drafts,
+    limits,
+    lora,
+    offload,
+    offloaders,
+    platforms,
+    simulated,
+    weight_offload,
+)
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.captures import captured_sizes
@@ -44,6 +55,7 @@ COSTED = (
     "expert_popularity",
     "enable_eplb",
     "num_redundant_experts",
+    *offloaders.SETTINGS,
 )
 """Settings that a step's cost depends on, beside the sizes that are captured."""
 
@@ -127,7 +139,7 @@ class Vllm:
         return degrees.walk(self.stages(deployment))
 
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
-        return degrees.stage_work(deployment)
+        return weight_offload.read_from_host(deployment, degrees.stage_work(deployment))
 
     def check_simulated(self, deployment: Deployment) -> None:
         simulated.check(deployment)
@@ -142,6 +154,7 @@ class Vllm:
         _check_blocks(deployment)
         lora.check(deployment)
         offload.check(deployment)
+        weight_offload.check(deployment)
 
     def check_memory(self, deployment: Deployment) -> None:
         degrees.check(deployment)
@@ -150,6 +163,7 @@ class Vllm:
         _check_blocks(deployment)
         lora.check(deployment)
         offload.check(deployment)
+        weight_offload.check(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         use = memory(deployment, self.release)
@@ -221,7 +235,12 @@ class Vllm:
         host = self.host(deployment, layers)
         adapters, drafting = lora.adapter_cost(deployment), drafts.draft_cost(deployment)
         tower = _images().tower_cost(deployment) if deployment.images else None
-        return StepModel(graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting, tower=tower)
+        place = None if stage is None else self.stages(deployment).index(stage)
+        prefetch = weight_offload.prefetch_cost(deployment, place)
+        return StepModel(
+            graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting, tower=tower,
+            prefetch=prefetch,
+        )  # fmt: skip
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table

@@ -24,8 +24,11 @@ from gnomon.engines.vllm.command_line import read_arguments
 from gnomon.engines.vllm.imported_drafts import draft_settings
 from gnomon.engines.vllm.later_arguments import ReleaseFlags, most_known, release_flags
 from gnomon.engines.vllm.launch import FIRST_PORT
+from gnomon.engines.vllm.offloaders import RUNNER_VARIABLE
+from gnomon.engines.vllm.offloaders import SETTINGS as OFFLOADING
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
+from gnomon.engines.vllm.releases import release
 from gnomon.engines.vllm.roles import (
     DYNAMO_MODULE,
     GRAPH_ROLE,
@@ -35,7 +38,7 @@ from gnomon.engines.vllm.roles import (
     without_graph_words,
 )
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec import Strategy
+from gnomon.spec import Model, Strategy
 from gnomon.spec.plan import BOTH, DECODE, PREFILL
 
 LAUNCHERS = Launchers(
@@ -106,6 +109,7 @@ class _Import(CommandImport):
         strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=tp * dp if expert else 1)
         settings = self._settings()
         self._beside(settings)
+        read = (SIDE_CHANNEL, *self._offloading(settings, model))
         settings |= draft_settings(self, self.flags.drafts)
         role = self._role()
         kv_dtype, note = self.flags.formats.cache(self.text("kv-cache-dtype"))
@@ -123,7 +127,7 @@ class _Import(CommandImport):
             nodes=nodes,
             worker=worker,
             devices=self.devices((CUDA.visible, ROCM.visible, XPU.visible)),
-            ignored=(*self.ignored, *self.left(ENGINE.title, ("VLLM_",), (SIDE_CHANNEL,))),
+            ignored=(*self.ignored, *self.left(ENGINE.title, ("VLLM_",), read)),
             role=role,
             port=self.port(FIRST_PORT),
         )
@@ -209,6 +213,24 @@ class _Import(CommandImport):
             why = "vLLM's default" if chunked else "not modelled: prompts that are never cut into chunks"
             self.ignore(option_text("enable-chunked-prefill", chunked), why, affects=not chunked)
         self._host_cache(settings)
+
+    def _offloading(self, settings: dict[str, Any], model: Model) -> tuple[str, ...]:
+        """Weights on the host, which a release may keep there on its first model runner alone; the variable that then
+        decides whether it does."""
+        given = [name for name in OFFLOADING if name in settings]
+        of, runner = (
+            release(named_version(self.command.image, ENGINE.versions) or MEASURED),
+            self.command.environment.get(RUNNER_VARIABLE),
+        )
+        second = of.second_runner is None or model.family in of.second_runner if runner is None else runner != "0"
+        if of.second_offloads or not given:
+            return ()
+        why = f"{of.title} ignores it on its second model runner, which it takes here: {RUNNER_VARIABLE}=0 is not set"
+        for name in given if second else ():
+            value = settings.pop(name)
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            self.ignore(option_text(name.replace("_", "-"), text), why, affects=False)
+        return (RUNNER_VARIABLE,)
 
     def _adapters(self) -> None:
         """Sizes of adapters without `--enable-lora`, which vLLM does not look at."""

@@ -13,6 +13,7 @@ from gnomon.engines.shell import MASTER, comment
 from gnomon.engines.vllm import platforms
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.drafts import NEEDS_MODEL, NONE
+from gnomon.engines.vllm.offloaders import RUNNER_VARIABLE, backend
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.engines.vllm.releases import Release, release
 from gnomon.errors import GnomonError, InputError, unknown_name
@@ -59,14 +60,17 @@ def command(plan: Plan) -> list[str]:
     """The `vllm serve` command of one replica, without its port and its nodes."""
     model, pool = load_model(plan.model), plan_pool(plan)
     strategy, given = arranged(plan.strategy, plan.engine.settings)
-    words = ["vllm", "serve", served_name(plan, model), "--tensor-parallel-size", str(strategy.tp)]
+    lacking = not_offloaded(plan, model)
+    name = CHECKPOINT if lacking else served_name(plan, model)
+    words = ["vllm", "serve", name, "--tensor-parallel-size", str(strategy.tp)]
     for flag, degree in (("--pipeline-parallel-size", strategy.pp), ("--data-parallel-size", strategy.dp)):
         words += [flag, str(degree)] if degree > 1 else []
     words += ["--enable-expert-parallel"] if strategy.ep > 1 else []
     of = release_of(plan)
     settings = fill(given, model, pool, of)
     settings["draft_model"] = _draft_weights(settings["draft_model"])
-    return words + _precision(plan, model) + flags(settings, model, pool, of)
+    precision = _cache(plan) if lacking else _precision(plan, model)
+    return words + precision + flags(settings, model, pool, of)
 
 
 def _draft_weights(name: str) -> str:
@@ -85,6 +89,7 @@ class VllmServers:
     words: tuple[str, ...]
     """Of one replica, without its port and its nodes."""
     visible: str
+    environment: Mapping[str, str]
 
     def of(self, node: int, rank: str = "") -> list[Server]:
         """The processes of one node, from 0; the first of a replica's nodes takes its requests. `rank` stands for the
@@ -104,18 +109,37 @@ class VllmServers:
             yield from self.of(node)
 
     def _one(self, node: int, devices: range, more: Sequence[str]) -> Server:
-        return Server(node=node, devices=tuple(devices), words=(*self.words, *more), visible=self.visible)
+        words = (*self.words, *more)
+        return Server(
+            node=node, devices=tuple(devices), words=words, visible=self.visible, environment=self.environment
+        )  # fmt: skip
 
 
 def servers(plan: Plan) -> VllmServers:
     platform = platforms.platform_of(plan_pool(plan).chip)
-    return VllmServers(where=layout(plan), words=tuple(command(plan)), visible=platform.visible if platform else "")
+    visible = platform.visible if platform else ""
+    return VllmServers(
+        where=layout(plan), words=tuple(command(plan)), visible=visible, environment=environment(plan)
+    )  # fmt: skip
+
+
+def environment(plan: Plan) -> dict[str, str]:
+    """Variables of every process: the first model runner, where a release offloads weights on no other."""
+    of, offloads = release_of(plan), backend(_settings(plan))
+    second = of.second_runner is None or load_model(plan.model).family in of.second_runner
+    return {RUNNER_VARIABLE: "0"} if offloads and second and not of.second_offloads else {}
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    given = arranged(plan.strategy, plan.engine.settings)[1]
+    return fill(given, load_model(plan.model), plan_pool(plan), release_of(plan))
 
 
 def first_command(plan: Plan) -> list[str]:
     """The command that starts one replica, without its port; of several nodes those of the first, with a placeholder
     for its address."""
-    where, words = layout(plan), command(plan)
+    needed = [f"{name}={value}" for name, value in environment(plan).items()]
+    where, words = layout(plan), [*(["env", *needed] if needed else []), *command(plan)]
     if where.nodes_each == 1:
         return words
     return [*words, "--nnodes", str(where.nodes_each), "--node-rank", "0", "--master-addr", MASTER.lstrip("$")]
@@ -129,12 +153,14 @@ def _meeting(where: NodeLayout, rank: str) -> list[str]:
 
 def not_expressed(plan: Plan) -> list[str]:
     """What of the plan vLLM's options cannot express."""
-    return [*plan_not_expressed(plan), *_drafts_not_expressed(plan)]
+    missing = [*plan_not_expressed(plan), *_drafts_not_expressed(plan)]
+    if lacking := not_offloaded(plan, load_model(plan.model)):
+        missing.append(f"weights, for which {CHECKPOINT} stands: {lacking.message}. {lacking.hint}")
+    return missing
 
 
 def _drafts_not_expressed(plan: Plan) -> Iterator[str]:
-    given = arranged(plan.strategy, plan.engine.settings)[1]
-    settings = fill(given, load_model(plan.model), plan_pool(plan), release_of(plan))
+    settings = _settings(plan)
     method, acceptance = settings["speculative_method"], settings["draft_acceptance"]
     if method == NONE:
         return
@@ -193,6 +219,23 @@ def no_weights(plan: Plan, model: Model) -> InputError | None:
     )
 
 
+def not_offloaded(plan: Plan, model: Model) -> InputError | None:
+    """Why vLLM cannot keep the plan's weights on the host: those that it quantizes itself are not there yet when it
+    moves them."""
+    if not _made_on_the_fly(plan, model) or not backend(_settings(plan)):
+        return None
+    return InputError(
+        f"vLLM keeps no weights on the host that it quantizes to {plan.dtype} at load",
+        where="dtype",
+        hint=f"Create a checkpoint in {plan.dtype} ({TOOLS[plan.dtype]}) and name it as the plan's field checkpoint, "
+        "or by --checkpoint.",
+    )
+
+
+def _made_on_the_fly(plan: Plan, model: Model) -> bool:
+    return plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and not plan.checkpoint
+
+
 def own_checkpoint(model: Model, dtype: str) -> str:
     """What has to be made before vLLM serves the model in a format, and by which tools; empty where it makes the
     format itself while it loads, or the model is stored so."""
@@ -241,7 +284,7 @@ def _precision(plan: Plan, model: Model) -> list[str]:
     words: list[str] = []
     if plan.dtype in _COMPUTE:
         words = ["--dtype", _COMPUTE[plan.dtype]]
-    elif plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and not plan.checkpoint:
+    elif _made_on_the_fly(plan, model):
         half = _COMPUTE[plan_pool(plan).chip.half]
         words = ["--dtype", half] if model.dtype == "fp32" else []
         words += ["--quantization", plan.dtype]

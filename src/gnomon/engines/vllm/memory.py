@@ -10,6 +10,7 @@ from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
 from gnomon.engines.vllm.redundant import redundant_bytes
 from gnomon.engines.vllm.releases import FIRST, Release
+from gnomon.engines.vllm.weight_offload import device_bytes, host_bytes
 from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
 from gnomon.graph.dtypes import width
 
@@ -47,9 +48,10 @@ def memory(deployment: Deployment, release: Release = FIRST) -> MemoryUse:
         kv_bytes_per_token=_per_token(deployment),
         block_tokens=plan.block_tokens,
         block_bytes=float(plan.block_bytes()),
-        slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy, release),
+        slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy, release, deployment.settings),
         context=int(deployment.settings["max_model_len"]),
         step_tokens=int(deployment.settings["max_num_batched_tokens"]),
+        host_bytes=host_bytes(deployment),
         sequence_blocks=None if plain else sequence_blocks,
     )
 
@@ -65,6 +67,7 @@ def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: Stage
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
     weights += redundant_bytes(deployment, stage)
     weights += lora.slot_bytes(deployment, stage)
+    weights -= device_bytes(deployment, stage)
     extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
     activations = reserve.activation_bytes(model, settings, strategy, stage, release) + extra
     runtime = reserve.runtime_bytes(model, settings, strategy, deployment.pool.chip, release)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -99,7 +100,7 @@ def check(plan: Plan) -> None:
     model = load_model(plan.model)
     given = arranged(plan.strategy, plan.engine.settings)[1]
     settings = fill(given, model, plan_pool(plan), launch.release_of(plan))
-    if error := launch.no_weights(plan, model) or launch.no_draft_model(settings):
+    if error := launch.no_weights(plan, model) or launch.not_offloaded(plan, model) or launch.no_draft_model(settings):
         raise error
 
 
@@ -115,6 +116,7 @@ def container(plan: Plan) -> Container:
         port=launch.FIRST_PORT,
         health="/health",
         startup_probes=STARTUP_PROBES,
+        environment=launch.environment(plan),
     )
 
 
@@ -148,6 +150,8 @@ def check_measured(plan: Plan) -> None:
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)
+    if error := launch.not_offloaded(plan, load_model(plan.model)):
+        raise error
     if plan.engine.settings.get("speculative_method", NONE) != NONE:
         message = "how many drafts are accepted is not measured with dummy weights"
         raise InputError(message, where="setting speculative_method", hint="Verify the plan without drafts.")
@@ -156,6 +160,7 @@ def check_measured(plan: Plan) -> None:
 def runner(plan: Plan, config: Mapping[str, Any]) -> VllmRunner:
     from gnomon.engines.vllm.runner import VllmRunner
 
+    os.environ.update(launch.environment(plan))
     return VllmRunner(config, _arguments(plan))
 
 

@@ -8,18 +8,19 @@ Parallel degrees are no settings: they come from the strategy. Defaults are thos
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
 from gnomon.engines.base import Deployment
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
+from gnomon.engines.vllm import offloaders
 from gnomon.engines.vllm.captures import fill_capture
 from gnomon.engines.vllm.drafts import METHODS, assumed
 from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.experts import popularity_of, without_effect
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
+from gnomon.engines.vllm.option import Option
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.errors import InputError, unknown_name
@@ -27,36 +28,6 @@ from gnomon.spec import AttentionMixer, Chip, LatentAttention, Model, NotModelle
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 NO_ADAPTERS = "no request of this load has an adapter, or there are none without enable_lora"
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting. `default` is None where it depends on the chip, the model or another setting."""
-
-    name: str
-    kind: type[int] | type[float] | type[bool] | type[str]
-    what: str
-    default: int | float | bool | str | None = None
-    choices: tuple[str, ...] = ()
-    low: float = 1
-    high: float = 2**31
-    step: int = 1
-    written: str = ""
-    """Its flag, where that is not its name."""
-    always: bool = False
-    """Written into a launch command even when it has its default."""
-    flagged: bool = True
-    """Whether vLLM has a flag for it; what it has none for says how vLLM is called."""
-    unmodelled: str = ""
-    """Why no figure depends on it, where none does."""
-    idle: str = ""
-    """Why an answer may not depend on it, of settings that others do depend on."""
-    idle_under_load: str = ""
-    """Why that of a simulated load may not, where it is another reason."""
-
-    @property
-    def flag(self) -> str:
-        return self.written or "--" + self.name.replace("_", "-")
 
 
 OPTIONS = (
@@ -170,6 +141,7 @@ OPTIONS = (
         default=0.0, low=0, high=2**20,
         idle="no prompts share a beginning here that has left the GPU's cache",
     ),
+    *offloaders.OPTIONS,
     Option(
         "speculative_method", str, "what writes drafts that decodes verify",
         default="none", choices=METHODS, written="--speculative-config.method",
@@ -235,6 +207,7 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = 
         settings["block_size"] = block_tokens(model, pool.chip)
     if settings["max_cpu_loras"] is None:
         settings["max_cpu_loras"] = settings["max_loras"]
+    offloaders.check_offloading(settings)
     fill_drafts(settings, named, model)
     popularity_of(settings)
     _fill_batch(settings, pool.chip, release)
@@ -256,7 +229,7 @@ def not_modelled(
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer. And what
     drafts assume, where there are some."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    unused = {*map(_named, idle), *without_effect(deployment)}
+    unused = {*map(_named, idle), *without_effect(deployment), *offloaders.without_effect(deployment.settings)}
     drafted = () if "speculative_method" in unused else assumed(named, deployment.model)
     return (*option_values.not_modelled(named, tuple(unused), BY_NAME, under_load), *drafted)
 

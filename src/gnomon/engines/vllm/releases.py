@@ -46,6 +46,8 @@ class Release:
     """The first that a chip belongs to counts."""
     second_runner: tuple[str, ...] | None
     """Families of models on the second model runner; all where this is nothing."""
+    second_offloads: bool = False
+    """Whether the second model runner offloads weights; where it does not, vLLM says nothing, and loads them all."""
     reserves_graphs: bool = False
     """Whether the second model runner, too, reserves memory for CUDA graphs."""
     blackwell_capture: int = 512
@@ -108,6 +110,7 @@ RELEASES = {
                 Tier(from_bytes=70 * GIB, tokens=8192, sequences=1024, not_on=("a100",), not_gb10=True),
             ),
             second_runner=None,
+            second_offloads=True,
             reserves_graphs=True,
             blackwell_capture=1024,
             captures_decodes=True,
@@ -116,6 +119,7 @@ RELEASES = {
             unsplit_images=True,
             otherwise=(
                 ("speculative_method", "pads a request that comes in with one token to compute to the size of decodes"),
+                ("cpu_offload_gb", "may pin weights otherwise"),
                 ("kv_offloading_size", "lets requests whose blocks were copied back in before all others"),
             ),
         ),

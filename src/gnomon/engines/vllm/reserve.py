@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.vllm.captures import captured_sizes
+from gnomon.engines.vllm.offloaders import backend
 from gnomon.engines.vllm.releases import FIRST, Release
 from gnomon.engines.vllm.weights import BY_OUTPUT, StageWeights
 from gnomon.graph.dtypes import width
@@ -54,8 +55,10 @@ def visible_bytes(chip: Chip) -> float:
     return chip.memory_bytes * (1 - DRIVER_SHARE) - DRIVER_BYTES
 
 
-def runner(model: Model, release: Release = FIRST) -> str:
+def runner(model: Model, release: Release = FIRST, settings: Mapping[str, Any] | None = None) -> str:
     """The model runner that a release runs a model on."""
+    if settings is not None and backend(settings) and not release.second_offloads:
+        return "v1"
     if release.second_runner is None:
         return "v2"
     return "v2" if model.family in release.second_runner and not _recurrent(model) else "v1"
@@ -74,7 +77,7 @@ def activation_bytes(
     if not stage.last:
         return inside
     states = (SAMPLED_COPIES * tokens + rows) * model.hidden * value
-    return max(inside, states + rows * model.vocab * (value + SAMPLER[runner(model, release)]))
+    return max(inside, states + rows * model.vocab * (value + SAMPLER[runner(model, release, settings)]))
 
 
 def _widest(block: Block, model: Model, strategy: Strategy) -> float:
@@ -133,18 +136,20 @@ def _turning(block: Block) -> int:
 
 def graph_bytes(model: Model, settings: Mapping[str, Any], chip: Chip | None = None, release: Release = FIRST) -> float:
     """Each size is captured twice: whole for decodes, in pieces for the rest."""
-    if runner(model, release) == "v2" and not release.reserves_graphs:
+    if runner(model, release, settings) == "v2" and not release.reserves_graphs:
         return 0.0
     # With adapters, graphs are captured with their kernels and without.
     times = 2 if settings["enable_lora"] else 1
     return times * 2 * len(captured_sizes(settings, chip, release)) * (GRAPH_BYTES + GRAPH_LAYER_BYTES * model.layers)
 
 
-def slack_bytes(model: Model, chip: Chip, strategy: Strategy, release: Release = FIRST) -> float:
+def slack_bytes(
+    model: Model, chip: Chip, strategy: Strategy, release: Release = FIRST, settings: Mapping[str, Any] | None = None
+) -> float:
     """By how much the room for the cache may differ from the estimate, 90% of the time."""
     parts = ["measured"]
     plain = all(isinstance(b.mixer, AttentionMixer) and isinstance(b.ffn, DenseFfn) for b in model.blocks)
-    other = not release.measured or runner(model, release) == "v1"
+    other = not release.measured or runner(model, release, settings) == "v1"
     parts += ["runner"] if other else [] if plain else ["kind"]
     parts += ["chip"] if (chip.architecture, chip.memory_bytes) != MEASURED_ON else []
     parts += ["ranks"] if strategy.ranks > 1 else []

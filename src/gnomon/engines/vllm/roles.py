@@ -23,6 +23,7 @@ from gnomon.engines.operations import (
 )
 from gnomon.engines.routers import NEAREST, POLICIES, STARTUP_S, router_left_out, routing
 from gnomon.engines.vllm import launch
+from gnomon.errors import InputError
 from gnomon.spec import Plan
 from gnomon.spec.plan import BOTH, DECODE, LAYERWISE, PREFILL
 
@@ -69,7 +70,7 @@ def without_graph_words(words: Sequence[str]) -> list[str]:
 def pool_server(replica: PoolReplica) -> PoolServer:
     port = launch.FIRST_PORT + replica.slot
     words = (*launch.command(replica.plan), *role_words(replica.role), "--port", str(port))
-    environment: dict[str, str] = {}
+    environment = launch.environment(replica.plan)
     if replica.role != BOTH:
         environment[f"{SIDE_CHANNEL}PORT"] = str(SIDE_CHANNEL_PORT + min(replica.devices, default=0))
         environment |= {f"{SIDE_CHANNEL}HOST": OWN_ADDRESS} if replica.reached else {}
@@ -119,6 +120,9 @@ def routed_by(words: Sequence[str], names: CommandNames) -> Routing | None:
 
 def graph_worker(replica: PoolReplica) -> GraphWorker:
     """`dynamo.vllm` takes the options of `vllm serve`, the model by a flag, and finds its role by another."""
+    if needed := launch.environment(replica.plan):
+        message = f"a worker of Dynamo is not given the variables of vLLM that weights on the host need ({needed})"
+        raise InputError(message, where="settings", hint="Export it to vllm or kubernetes.")
     _, _, model, *rest = launch.command(replica.plan)
     role = () if replica.role == BOTH else (GRAPH_ROLE, replica.role)
     return GraphWorker(

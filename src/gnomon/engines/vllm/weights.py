@@ -123,12 +123,12 @@ def layer_bytes(block: Block, model: Model, strategy: Strategy, architecture: st
     total = 0.0
     for tensor in block.tensors(model.hidden, model.norm_parameters):
         format = formats.get(tensor.role, rest)
-        for cut in cut_tensor(tensor, block, strategy, _steps(format, architecture)):
+        for cut in cut_tensor(tensor, block, strategy, padding(format, architecture)):
             total += cut.copies * format.bytes(cut.rows, cut.columns)
     return total + _unfolded(block, formats, strategy)
 
 
-def _steps(format: Format, architecture: str) -> tuple[int, int]:
+def padding(format: Format, architecture: str) -> tuple[int, int]:
     return MXFP4_STEPS.get(architecture.partition(" ")[0], OTHER_STEPS) if format.name == "mxfp4" else (1, 1)
 
 

@@ -79,6 +79,7 @@ def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> F
         slack_bytes=use.slack_bytes,
         close=abs(margin) < use.slack_bytes,
         block_tokens=use.block_tokens,
+        host_bytes=use.host_bytes,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
         techniques=deployment.techniques.metrics(use, deployment) if deployment.techniques else {},
         inputs=inputs | {"context": wanted},

@@ -13,6 +13,8 @@ from gnomon.search import PlanFamily, families
 from gnomon.search.base import Shape
 from gnomon.spec import Cluster, Pool
 
+DEGREES = (1, 2, 4, 8)
+"""On so many chips a replica is tried for its default settings."""
 NO_DEGREE = "the model cannot be cut over its chips"
 
 
@@ -97,7 +99,7 @@ def _budgets(
     usable = [own for own in (runs_in(pool, dtype) for dtype in dtypes) if own]
     if not usable:
         return {}
-    engine, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)
+    engine, deployment = _deployed(setup, pool, usable[0])
     found: dict[str, tuple[int, ...]] = {}
     for knob in engine.knobs:
         default = int(deployment.settings[knob.name])
@@ -105,6 +107,17 @@ def _budgets(
         tried = tuple(dict.fromkeys([default, *sorted(knob.values, reverse=True)]))
         found[knob.name] = (default,) if fixed else tried
     return found
+
+
+def _deployed(setup: Setup, pool: Pool, dtype: str) -> tuple[Engine, Deployment]:
+    """A replica on as few chips as the engine takes it on; raises what it says of one."""
+    refused: list[InputError] = []
+    for tp in DEGREES:
+        try:
+            return setup.deploy(pool.chip.name, tp, dtype, setup.engine.settings)
+        except InputError as error:
+            refused.append(error)
+    raise refused[0]
 
 
 def _is_fixed(engine: Engine, deployment: Deployment, given: Mapping[str, Any], knob: Knob) -> bool:

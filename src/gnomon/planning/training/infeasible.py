@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from gnomon.cost.host_link import ROOM
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.planning.training.checks import CHIPS
 from gnomon.planning.training.search import DECIDING, Search, joins, label, search_of
 from gnomon.planning.training.step import usable_bytes
 from gnomon.spec.training import OPTIMIZERS
 from gnomon.techniques import search_space
-from gnomon.techniques.hosts import ROOM
 from gnomon.units import format_bytes
 
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.catalog import model_title
+from gnomon.cost.host_link import ROOM
 from gnomon.engines.training.job import not_trained_on
 from gnomon.planning.shortage import training_shortage
 from gnomon.planning.training.step import TrainingStep
@@ -13,7 +14,6 @@ from gnomon.planning.unmodelled import idle_beyond, in_files
 from gnomon.spec import Estimate, NotModelled
 from gnomon.spec.answers import Resolved, Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
-from gnomon.techniques.hosts import ROOM
 
 HOURS, DAYS = 3600.0, 86400.0
 MEMORY_SOURCE = "tensor by tensor"

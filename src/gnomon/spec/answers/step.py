@@ -172,6 +172,8 @@ class Fit(Result):
     close: bool = False
     """Whether the margin is within that: too close to call."""
     block_tokens: int = 16
+    host_bytes: float = 0.0
+    """Memory of each host that weights take which are not on the chips."""
     changes: tuple[Change, ...]
     techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Figures that techniques add, by name; seconds by one that ends in `_s`."""
