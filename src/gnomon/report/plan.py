@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.graph.dtypes import width
 from gnomon.report.figures import Headline, interval
 from gnomon.report.serve import seconds_word
 from gnomon.report.sweep import command_line
@@ -217,6 +218,8 @@ def changed_lines(answer: PlanReport) -> list[str]:
     told = []
     if own and own != plan.dtype:
         told.append(f"weights in {plan.dtype}, the model's are in {own}: quality changes")
+    if plan.kv_dtype and width(plan.kv_dtype) < width("bf16"):
+        told.append(f"KV cache in {plan.kv_dtype}: quality changes")
     if longest and context and longest < context:
         told.append(f"sequences up to {longest:,} tokens, the model's context is {context:,}")
     return told

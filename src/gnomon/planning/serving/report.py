@@ -14,6 +14,7 @@ from gnomon.planning.serving.by_rate import latency_by_rate
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spreads, estimate
+from gnomon.planning.serving.labels import label
 from gnomon.planning.serving.pools import UNSENT
 from gnomon.planning.serving.replicas import Replica
 from gnomon.planning.serving.task import PlanTask
@@ -32,7 +33,7 @@ from gnomon.search.neighbours import (
 )
 from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, PlanPool, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
-from gnomon.spec.plan import AGGREGATED, BOTH, ROUTERS, WHOLE
+from gnomon.spec.plan import AGGREGATED, ROUTERS, WHOLE
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.workload import Floats
 from gnomon.techniques import beyond_config
@@ -256,24 +257,6 @@ def _made(tokens_per_s: float, usd_per_mtok: float, factors: Floats | None) -> d
 def price(question: PlanTask, plan: Candidate) -> float:
     """Dollars per hour of all its chips; nothing for those without a price."""
     return sum(pool.chips * question.chip(pool.family.chip).price_usd_h for _, pool in pools_of(plan))
-
-
-def label(question: PlanTask, plan: Candidate) -> str:
-    """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`; of prefill and decode replicas, one after the
-    other."""
-    pools = [(role, pool_label(question, pool)) for role, pool in pools_of(plan)]
-    return " + ".join(text if role == BOTH else f"{role} {text}" for role, text in pools)
-
-
-def pool_label(question: PlanTask, plan: Candidate) -> str:
-    """Equal replicas."""
-    family = plan.family
-    labels = {knob.name: knob.label for knob in question.bindings[family.chip].engine.knobs}
-    budgets = [labels.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
-    others = {"PP": family.pp, "DP": family.dp, "EP": family.ep}
-    degrees = [f"TP {family.tp}", *(f"{name} {degree}" for name, degree in others.items() if degree > 1)]
-    parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
-    return f"{plan.replicas} x ({', '.join(parts)})"
 
 
 def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:

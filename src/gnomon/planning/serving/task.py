@@ -46,6 +46,8 @@ class PlanTask:
     """Whether the best plan is also simulated at other rates."""
     weigh: bool = False
     """Whether techniques and options of the engine are weighed beside those that are given."""
+    chosen: tuple[str, ...] = ()
+    """What was weighed and is in every plan of this task, beside techniques and the format of the KV cache."""
     sensitivity: bool = False
     """Whether it is said what the best plan would be if the inputs were otherwise."""
     accepted: float = 1.0

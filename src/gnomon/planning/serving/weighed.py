@@ -114,10 +114,18 @@ def _with(task: PlanTask, choices: list[WeighedChoice], chosen: Chosen) -> PlanT
     kv_dtype = next((choice.kv_dtype for choice in chosen if choice.kv_dtype), task.kv_dtype)
     names = (*task.techniques, *(name for choice in chosen for name in choice.techniques))
     found = replace(
-        task, weigh=False, techniques=names, kv_dtype=kv_dtype, engine=replace(task.engine, settings=settings)
-    )
+        task, weigh=False, techniques=names, kv_dtype=kv_dtype, engine=replace(task.engine, settings=settings),
+        chosen=tuple(_told_in_labels(choices, chosen)),
+    )  # fmt: skip
     formats_of(found)  # refuses a technique that applies to no plan
     return found
+
+
+def _told_in_labels(choices: list[WeighedChoice], chosen: Chosen) -> Iterator[str]:
+    """Options that are not as the engine has them by itself; techniques and formats have names of their own."""
+    for choice in choices:
+        if not choice.techniques and not choice.kv_dtype and (choice in chosen) != choice.usual:
+            yield f"no {choice.name}" if choice.usual else choice.name
 
 
 def _best(found: Mapping[Chosen, FoundPlan]) -> Chosen:
