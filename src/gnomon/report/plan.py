@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import WIDTH
 from gnomon.report.figures import Headline, interval
-from gnomon.report.serve import seconds_word
+from gnomon.report.serve import seconds_word, slot_lines
 from gnomon.report.sweep import command_line
 from gnomon.report.text import Style, band, digits, flag, folder_of, headed, known, labelled, next_steps, words
 from gnomon.spec import Plan
@@ -171,7 +171,7 @@ def limit_lines(answer: PlanReport) -> list[str]:
         found.append("memory: the KV cache is full at times" + (f", {preempted:,.0f} preemptions" if preempted else ""))
     if clock < FULL_CLOCK:
         found.append(f"power: the limit lowers the clock to {clock:.0%} of the highest")
-    return found
+    return [*found, *slot_lines(answer.limits, answer.best.ttft_s)]
 
 
 def shown_times(answer: PlanReport) -> list[tuple[str, str]]:
@@ -218,7 +218,7 @@ def changed_lines(answer: PlanReport) -> list[str]:
     told = []
     if own and own != plan.dtype:
         told.append(f"weights in {plan.dtype}, the model's are in {own}: quality changes")
-    if plan.kv_dtype and width(plan.kv_dtype) < width("bf16"):
+    if WIDTH.get(plan.kv_dtype, WIDTH["bf16"]) < WIDTH["bf16"]:
         told.append(f"KV cache in {plan.kv_dtype}: quality changes")
     if longest and context and longest < context:
         told.append(f"sequences up to {longest:,} tokens, the model's context is {context:,}")

@@ -35,6 +35,8 @@ MOST_CHIPS = 4096
 """A fleet of more is not proposed."""
 DESCRIBED = ("input", "output", "arrivals", "prefix", "turns", "adapters", "priorities", "images")
 """Flags of a load beside its trace and its rate, which `plan serve` has too."""
+WAITED = 0.05
+"""Share of the mean TTFT from which on waiting for a slot is told."""
 SHOWN_SLOWDOWN = 1.01
 """From here on a report says that the power limit lowers the clock."""
 
@@ -251,8 +253,19 @@ def why_lines(answer: ServingReport) -> list[str]:
         busy,
         cache + (f"; {plural(lost, 'preemption')}" if lost else ""),
         *([f"{found:.0%} of the prompt tokens from the prefix cache"] if found else []),
+        *slot_lines(answer.slots, answer.ttft_s),
         f"{energy} in all, {digits(answer.power_w)} W on average{held}",
     ]
+
+
+def slot_lines(limits: Mapping[str, float], ttft_s: Mapping[str, float | None]) -> list[str]:
+    """Slots for LoRA adapters, where waiting for one is a part of TTFT that is worth telling."""
+    waited, mean = limits.get("slot_wait_s", 0.0), known(ttft_s.get("mean"))
+    if not mean or waited < WAITED * mean:
+        return []
+    slots, adapters = limits["adapter_slots"], limits["adapters"]
+    shorter = f"TTFT would be {format_duration(waited)} shorter on average with one for each"
+    return [f"adapter slots: {slots:,.0f} for {adapters:,.0f} adapters; {shorter}"]
 
 
 def _pooled_lines(answer: ServingReport) -> list[str]:

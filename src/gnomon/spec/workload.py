@@ -161,6 +161,11 @@ class Requests:
     def __len__(self) -> int:
         return int(self.arrival_s.size)
 
+    @property
+    def adapters(self) -> int:
+        """Different LoRA adapters."""
+        return 0 if self.adapter is None else int(np.unique(self.adapter[self.adapter >= 0]).size)
+
     def take(self, at: Ints) -> Requests:
         """The requests at these places, in that order. Sessions must be taken in full, or not at all."""
         follows = self.follows

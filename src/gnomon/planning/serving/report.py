@@ -17,6 +17,7 @@ from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.labels import label
 from gnomon.planning.serving.pools import UNSENT
 from gnomon.planning.serving.replicas import Replica
+from gnomon.planning.serving.slots import slots_of_plan
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.unread import idle_settings, one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
@@ -94,7 +95,7 @@ def report(
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
-        limits=limits_of(best.detail),
+        limits=limits_of(best.detail) | slots_of_plan(best, evaluator, question.setup.adapters),
         runner_up=_runner_up(book, best, found.runner_up),
         alternative=_alternative(book, found, best, met),
         next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},

@@ -15,6 +15,7 @@ from gnomon.planning.serving.bands import bands
 from gnomon.planning.serving.evaluator import is_full
 from gnomon.planning.serving.images import with_images
 from gnomon.planning.serving.results import ResultOptions, results
+from gnomon.planning.serving.slots import slots_of_run
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
@@ -25,6 +26,7 @@ from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.drawing import draw
 from gnomon.spec.loads.images import RequestImages
+from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Ints, RequestTrace
 
 
@@ -54,11 +56,16 @@ def simulate_replica(
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
     check_lengths(stream, load.trace, given.trace, replica, limits.max_context)
     log = RunLog()
-    if given.concurrency is None and stream.follows is None:
+    opened = given.concurrency is None and stream.follows is None
+    if opened:
         run = simulate(stream, cost, limits, record=record, progress=progress, log=log)
     else:
         _refuse_record(record, given.concurrency)
         run = simulate_closed(stream, given.concurrency, cost, limits, log)
+
+    def within(other: ServingLimits) -> ServingRun:
+        return simulate(stream, cost, other) if opened else simulate_closed(stream, given.concurrency, cost, other)
+
     idle = (
         *set_aside(engine, deployment, replica.settings),
         *idle_settings(engine, deployment, replica.settings, stream, preempted=run.preemptions > 0),
@@ -78,6 +85,7 @@ def simulate_replica(
     times = run.requests.arrival_s, run.first_token_s, run.finish_s
     sustained = sustained_rps(*times, saturation_rps(stream, cost, limits), full=is_full(run, limits))
     found = results(run, log, deployment, given.options)
+    found |= {"slots": slots_of_run(run, limits, stream.adapters, within)}
     answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, found=found)
     return replace(answer, resolved=replica.resolved, not_modelled=unmodelled, sessions=_sessions(stream.sessions, run))
 

@@ -65,12 +65,13 @@ class PlanTask:
         """A load without a rate is planned for throughput."""
         return named_objective((self.asked_objective or "cost") if self.arrivals.rate_per_s else "throughput")
 
-    @property
+    @cached_property
     def setup(self) -> Setup:
         """What all plans share."""
         return Setup(
             model=self.model, bindings=self.bindings, engine=self.engine, kv_dtype=self.kv_dtype,
             techniques=self.techniques, accepted=self.accepted, images=self.arrivals.load.images,
+            adapters=self.arrivals.whole.adapters,
         )  # fmt: skip
 
     @property

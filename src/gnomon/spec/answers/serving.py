@@ -147,6 +147,9 @@ class ServingReport(Result):
     goodput_rps: float | None = None
     """Requests per second that stay within the limits of all goals, where there are goals; and their share."""
     goodput_share: float | None = None
+    slots: Mapping[str, float] = field(default_factory=dict)
+    """Where requests have more LoRA adapters than there are slots: `adapter_slots`, `adapters`, and `slot_wait_s`, by
+    which TTFT would be shorter on average if each had one."""
     output_tokens_per_s: float
     total_tokens_per_s: float
     energy_j: float
@@ -235,7 +238,9 @@ class PlanReport(Result):
     binding: str
     limits: Mapping[str, float] = field(default_factory=dict)
     """How near the best plan is to what else may limit it: `kv_share`, the most of a replica's KV cache that was in
-    use, `clock`, the clock under the power limit as a share of the highest, and `preemptions`."""
+    use, `clock`, the clock under the power limit as a share of the highest, and `preemptions`; with LoRA adapters for
+    which there are fewer slots, `adapter_slots`, `adapters`, and `slot_wait_s`, by which TTFT would be shorter on average
+    if each had one."""
     runner_up: Annotated[Mapping[str, Any], OtherPlan]
     """The best other plan that meets the goals, and what it costs and buys."""
     alternative: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
