@@ -15,7 +15,7 @@ from gnomon.errors import DoesNotFitError, GnomonError, InfeasibleError, InputEr
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.one_plan import UNSIMULATED, candidate_of
-from gnomon.planning.serving.plan import plan_on
+from gnomon.planning.serving.plan import best_on
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
 from gnomon.planning.serving.searched import LEAST_REQUESTS, TRACE_REQUESTS
@@ -64,7 +64,7 @@ def tuned(plan: Plan, task_of: TaskOf, progress: Progress | None = None) -> Tune
         except InputError:
             refused += 1
     helpful = sorted((pair for pair in found if _helps(pair[1], now)), key=lambda pair: _order(pair[1]))
-    best, why = _best(plan, task, {one.freed for one, _ in helpful})
+    best, why = _best(plan, task, {one.freed for one, _ in helpful}, progress)
     started = _engine(task).operations
     return TunedPlan(
         title=task.title.rpartition(":")[0],
@@ -223,7 +223,7 @@ def _order(score: PlanScore) -> tuple[bool, float, float]:
     return not score.feasible, score.usd_h, -(score.max_rate_per_s or 0.0)
 
 
-def _best(plan: Plan, task: PlanTask, freed: set[str]) -> tuple[PlanScore | None, str]:
+def _best(plan: Plan, task: PlanTask, freed: set[str], progress: Progress | None) -> tuple[PlanScore | None, str]:
     """The best plan on the same chips, with knobs, freed settings and, where the weights allow it, formats to choose;
     or why there is none."""
     free = {*_turned(plan, task), *freed}
@@ -234,7 +234,7 @@ def _best(plan: Plan, task: PlanTask, freed: set[str]) -> tuple[PlanScore | None
         kv_dtype=plan.kv_dtype or "bf16",
     )  # fmt: skip
     try:
-        return plan_on(asked).best, ""
+        return best_on(asked, progress), ""
     except InfeasibleError as error:
         return None, error.message
     except InputError as error:

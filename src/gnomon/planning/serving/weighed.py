@@ -15,6 +15,7 @@ from gnomon.errors import GnomonError
 from gnomon.planning.serving.found import FoundPlan, found_plan
 from gnomon.planning.serving.searched import formats_of
 from gnomon.planning.serving.task import PlanTask
+from gnomon.search.best_first import Progress
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.answers.serving import WeighedTechnique
 from gnomon.techniques import ServingTechnique, served, techniques
@@ -43,13 +44,17 @@ class WeighedChoice:
 Chosen = tuple[WeighedChoice, ...]
 
 
-def plan_weighed(task: PlanTask, planner: Planner) -> PlanReport:
-    """The best plan over all combinations, with what each technique would buy by itself."""
+def plan_weighed(task: PlanTask, planner: Planner, progress: Progress | None = None) -> PlanReport:
+    """The best plan over all combinations, with what each technique would buy by itself; `progress` is called with the
+    combinations searched and those there are."""
     every = list(_choices(task))
     open_to = [choice for choice in every if not choice.reject_reason]
     found: dict[Chosen, FoundPlan] = {}
     refused: dict[Chosen, str] = {}
-    for chosen in _combinations(open_to):
+    each = list(_combinations(open_to))
+    for place, chosen in enumerate(each):
+        if progress:
+            progress(place, len(each))
         try:
             found[chosen] = found_plan(_with(task, open_to, chosen))
         except GnomonError as error:

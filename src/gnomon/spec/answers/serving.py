@@ -239,8 +239,8 @@ class PlanReport(Result):
     limits: Mapping[str, float] = field(default_factory=dict)
     """How near the best plan is to what else may limit it: `kv_share`, the most of a replica's KV cache that was in
     use, `clock`, the clock under the power limit as a share of the highest, and `preemptions`; with LoRA adapters for
-    which there are fewer slots, `adapter_slots`, `adapters`, and `slot_wait_s`, by which TTFT would be shorter on average
-    if each had one."""
+    which there are fewer slots, `adapter_slots`, `adapters`, and `slot_wait_s`, by which TTFT would be shorter on
+    average if each had one."""
     runner_up: Annotated[Mapping[str, Any], OtherPlan]
     """The best other plan that meets the goals, and what it costs and buys."""
     alternative: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
