@@ -75,7 +75,7 @@ def report(
         title=question.title,
         not_modelled=(
             *replica.engine.not_modelled(
-                question.engine.settings, replica.deployment, _idle(question, replica), under_load=True
+                question.engine.settings, replica.deployment, _idle(question, replica, best), under_load=True
             ),
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
@@ -109,11 +109,11 @@ def report(
     )
 
 
-def _idle(question: PlanTask, replica: Replica) -> tuple[str, ...]:
+def _idle(question: PlanTask, replica: Replica, best: Score) -> tuple[str, ...]:
     engine, deployment, given = replica.engine, replica.deployment, question.engine.settings
     return (
         *set_aside(engine, deployment, given),
-        *idle_settings(engine, deployment, given, question.arrivals.whole),
+        *idle_settings(engine, deployment, given, question.arrivals.whole, preempted=best.detail.preemptions > 0),
     )
 
 
