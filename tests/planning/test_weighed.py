@@ -98,6 +98,17 @@ def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
     assert "speculative_method" not in found.best.plan.engine.settings
 
 
+def test_drafts_with_a_model_of_their_own_are_left_out_with_it() -> None:
+    """Plans without drafts are searched too, though the draft model is named."""
+    drafts = {"speculative_method": "eagle3", "num_speculative_tokens": 2, "draft_acceptance": "0.0"}
+    settings = FIXED | drafts | {"draft_model": "some/head"}
+    case = {"model": "llama-3.1-8b", "fleet": "H100:1", "rate": 2.0, "input": 200, "output": 40, "dtypes": ["fp8"]}
+    found = plan_serving(**case, slo=GOALS, settings=settings, requests=400, techniques=["auto"])
+    told = {one["name"]: one for one in found.weighed}
+    assert not told["speculative-decoding"]["used"] and "without it" in told["speculative-decoding"]["why"]
+    assert not {"draft_model", "speculative_method"} & set(found.best.plan.engine.settings)
+
+
 @pytest.mark.parametrize(("objective", "unit"), [("latency", " end to end"), ("energy", " Wh/Mtok")])
 def test_what_a_technique_buys_is_said_in_the_figure_of_the_objective(objective: str, unit: str) -> None:
     told = {one["name"]: one["why"] for one in auto(CASES[2], objective=objective).weighed}
