@@ -9,7 +9,7 @@ from typing import Any
 
 from gnomon.graph.dtypes import WIDTH
 from gnomon.report.figures import Headline, interval
-from gnomon.report.serve import seconds_word, slot_lines
+from gnomon.report.serve import crossing_lines, seconds_word, slot_lines
 from gnomon.report.sweep import command_line
 from gnomon.report.text import Style, band, digits, flag, folder_of, headed, known, labelled, next_steps, words
 from gnomon.spec import Plan
@@ -82,6 +82,7 @@ def render(answer: PlanReport, style: Style) -> str:
         labelled("best", _score(PlanLine.of(best), shown), style.strong),
     ]
     lines += [labelled("", text) for text in [*energy_lines(best), *changed_lines(answer)]]
+    lines += [labelled("", text) for text in crossing_lines(answer.goal_results)]
     lines += [labelled("headroom", text) for text in headroom_lines(answer)]
     lines += [labelled("binding", text) for text in binding_lines(answer)]
     lines += [labelled("runner-up", text) for text in runner_up_lines(answer, shown)]

@@ -10,6 +10,7 @@ from gnomon.engines import engine_info
 from gnomon.report.figures import Headline
 from gnomon.report.text import Style, chip_count, digits, flag, fleet, headed, known, next_steps, plural, words
 from gnomon.spec.answers import ServingReport
+from gnomon.spec.answers.serving import GoalResult
 from gnomon.spec.plan import DEFAULT_ENGINE, ROUTERS, WHOLE
 from gnomon.units import format_count, format_duration, format_money
 
@@ -156,13 +157,29 @@ def goal_rows(answer: ServingReport) -> list[tuple[str, str, str, str]]:
     """Each goal: its name, its limit, the run's figure, and whether that meets it."""
     return [
         (
-            one["goal"].replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT").replace("e2e", "end to end"),
+            goal_name(one["goal"]),
             format_duration(one["limit_s"]),
             seconds_word(one["value_s"]),
             "met" if one["met"] else "missed",
         )
         for one in answer.goals
     ]
+
+
+def crossing_lines(goals: Sequence[GoalResult]) -> list[str]:
+    """Each goal that lies inside the interval of its figure: whether it is met is not sure."""
+    return [
+        f"{goal_name(one['goal'])} {seconds_word(one['value_s'])} ({seconds_word(one['low_s'])} to "
+        f"{seconds_word(one['high_s'])}, 90%), goal {format_duration(one['limit_s'])}: "
+        f"{'inside' if one['met'] else 'beyond'} the goal at the central estimate, its interval crosses it"
+        for one in goals
+        if one.get("crosses")
+    ]
+
+
+def goal_name(name: str) -> str:
+    """`TPOT p90` of `tpot_p90`."""
+    return name.replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT").replace("e2e", "end to end")
 
 
 def goodput_words(answer: ServingReport) -> str:
@@ -178,6 +195,7 @@ def _goals(answer: ServingReport, style: Style) -> list[str]:
         return []
     return [
         *headed([("goal", "limit", "predicted", ""), *goal_rows(answer)], "<>><", style),
+        *(f"  {line}" for line in crossing_lines(answer.goals)),
         f"  {goodput_words(answer)}",
     ]
 

@@ -13,6 +13,7 @@ from gnomon.planning.serving.axes import axes_of, limits_of
 from gnomon.planning.serving.by_rate import latency_by_rate
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
+from gnomon.planning.serving.goals import of_plan
 from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.labels import label
 from gnomon.planning.serving.pools import UNSENT
@@ -102,6 +103,7 @@ def report(
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
         goals=job.goals,
+        goal_results=of_plan(job.goals, vars(chosen), chosen.predicted),
         by_rate=tuple(latency_by_rate(best, most, evaluator, job)) if question.by_rate else (),
         command=_command(replica.engine, chip, chosen.plan),
         left_to_you=_left(replica.engine, chosen.plan),

@@ -13,6 +13,7 @@ from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.planning.serving.evaluator import is_full
+from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.images import with_images
 from gnomon.planning.serving.results import ResultOptions, results
 from gnomon.planning.serving.slots import slots_of_run
@@ -125,6 +126,7 @@ def _report(
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
     clients = inputs.get("concurrency")
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
+    drawn = bands(engine, deployment, run, stream, sustained=sustained, clients=clients)
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}{_image_words(inputs)}",
         saturation_rps=sustained,
@@ -155,9 +157,9 @@ def _report(
         peak_kv_blocks=run.peak_kv_blocks,
         cache_hit_rate=run.cache_hit_rate,
         inputs=inputs,
-        bands=bands(engine, deployment, run, stream, sustained=sustained, clients=clients),
+        bands=drawn,
         run=run,
-        **found,
+        **{**found, "goals": with_bands(found.get("goals", ()), drawn)},
     )
 
 

@@ -18,6 +18,7 @@ from gnomon.planning.serving.pools import (
     drawn_costs,
     pool_energy_j,
 )
+from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.results import pool_results
 from gnomon.planning.serving.simulate import check_lengths, settled_run, stream_words
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
@@ -48,7 +49,8 @@ def simulate_pools(given: PoolsInput, progress: Callable[[int], None] | None = N
         progress(len(stream))
     found = as_run(system, run)
     more = pool_results(found, list(system.replicas_of(run, logs)), given.options) if logged else {}
-    return replace(pools_report(given, system, run, found, stream), **more)
+    answer = replace(pools_report(given, system, run, found, stream), **more)
+    return replace(answer, goals=with_bands(answer.goals, answer.bands))
 
 
 def as_run(system: PooledSystem, run: SystemRun) -> ServingRun:

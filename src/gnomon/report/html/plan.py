@@ -32,6 +32,7 @@ from gnomon.report.plan import (
     times,
     weighed_lines,
 )
+from gnomon.report.serve import crossing_lines
 from gnomon.report.text import digits, known
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.plan_dict import plan_to_dict
@@ -172,7 +173,8 @@ def _plans(answer: PlanReport, shown: list[tuple[str, str]]) -> list[PageBlock]:
 
 
 def _reasons(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
-    told = [*energy_lines(answer.best), *changed_lines(answer), *headroom_lines(answer)]
+    told = [*energy_lines(answer.best), *changed_lines(answer), *crossing_lines(answer.goal_results)]
+    told += headroom_lines(answer)
     told += [f"binding: {text}" for text in binding_lines(answer)]
     told += [f"runner-up: {text}" for text in runner_up_lines(answer, shown)]
     told += [f"other shape: {text}" for text in alternative_lines(answer, shown)]

@@ -13,6 +13,7 @@ from gnomon.report.serve import (
     STATISTICS,
     figures,
     filling_words,
+    crossing_lines,
     goal_rows,
     goodput_words,
     overload_words,
@@ -44,7 +45,7 @@ def page(answer: ServingReport) -> Page:
         figures=[*_banded(answer), *power],
         blocks=[
             *table("Goals", ("goal", "limit", "predicted", ""), goal_rows(answer), "<>><"),
-            *notes("", [goodput_words(answer)]),
+            *notes("", [*crossing_lines(answer.goals), goodput_words(answer)]),
             *_plots(answer),
             *_shares(answer),
             *table("Times, with intervals of 90% where known", ("", *shown), rows, "<" + ">" * len(shown)),

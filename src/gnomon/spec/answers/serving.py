@@ -31,13 +31,19 @@ class PlanFigures(TypedDict, total=False):
     power_w: Estimate
 
 
-class GoalResult(TypedDict):
+class GoalResult(TypedDict, total=False):
     """A goal beside what the run gave."""
 
     goal: str
     limit_s: float
     value_s: float | None
     met: bool
+    """By the central estimate."""
+    low_s: float
+    high_s: float
+    """The 90% interval of the value, where it is known."""
+    crosses: bool
+    """Whether the limit lies inside it: whether the goal is met is then not sure."""
 
 
 class RatePoint(TypedDict):
@@ -252,6 +258,8 @@ class PlanReport(Result):
     """By cost: plans of other shapes that cost hardly more, and what that buys."""
     rejected: Mapping[str, int]
     goals: tuple[Goal, ...]
+    goal_results: tuple[GoalResult, ...] = ()
+    """Each goal beside the best plan's figure and its interval."""
     by_rate: tuple[RatePoint, ...] = ()
     """Where asked for: the best plan at rates up to and a little beyond the highest one that meets the goals."""
     weighed: tuple[WeighedTechnique, ...] = ()
