@@ -7,6 +7,7 @@ from typing import Any
 
 from gnomon.report.explain import BY
 from gnomon.report.figures import interval
+from gnomon.report.plan import beside_best
 from gnomon.report.text import deployed, digits, flag, known, plural, words
 from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
 from gnomon.spec.loads.lengths import mean_of
@@ -89,8 +90,7 @@ def _choice(answer: PlanReport) -> AnswerNode:
         for name, margin in spare
         if margin is not None
     ]
-    beside = {"runner-up": answer.runner_up, "other shape": answer.alternative, "next cheaper": answer.next_cheaper}
-    for name, other in beside.items():
+    for name, other in [*beside_best(answer), ("next cheaper", answer.next_cheaper)]:
         if other.get("why"):
             parts.append(AnswerNode(name=name, shown=other.get("label") or "none", formula=other["why"]))
     parts += [

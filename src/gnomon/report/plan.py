@@ -85,8 +85,8 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("", text) for text in crossing_lines(answer.goal_results)]
     lines += [labelled("headroom", text) for text in headroom_lines(answer)]
     lines += [labelled("binding", text) for text in binding_lines(answer)]
-    lines += [labelled("runner-up", text) for text in runner_up_lines(answer, shown)]
-    lines += [labelled("other", text) for text in alternative_lines(answer, shown)]
+    for name, text in beside_lines(answer, shown):
+        lines.append(labelled(name, text))
     lines += [labelled("near tie", text) for text in near_tie_lines(answer)]
     lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
     lines += [labelled("weighed" if index == 0 else "", text) for index, text in enumerate(weighed_lines(answer))]
@@ -320,17 +320,20 @@ def binding_lines(answer: PlanReport) -> list[str]:
     return [_goals("; ".join(filter(None, [binding, *limit_lines(answer), cheaper])))]
 
 
-def runner_up_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
-    other = answer.runner_up
+def beside_best(answer: PlanReport) -> list[tuple[str, Mapping[str, Any]]]:
+    """The runner-up, and the best plan with another chip, other degrees or another number format where the runner-up
+    has none; alone where the runner-up is the best with other step budgets."""
+    second, other = answer.runner_up, answer.alternative
     if "label" not in other:
-        return [str(other.get("why", "none"))]
-    return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"]
+        return [("runner-up", second)]
+    return [("runner-up", other)] if second.get("only_budgets") else [("runner-up", second), ("other", other)]
 
 
-def alternative_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
-    """The best plan with another chip, other degrees or another number format, where the runner-up has none."""
-    other = answer.alternative
-    return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"] if "label" in other else []
+def beside_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [
+        (name, f"{_score(PlanLine.of(one), shown)}: {_goals(one['why'])}" if "label" in one else one.get("why", "none"))
+        for name, one in beside_best(answer)
+    ]
 
 
 def near_tie_lines(answer: PlanReport) -> list[str]:

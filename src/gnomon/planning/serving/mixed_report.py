@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnomon.planning.serving.axes import axes_of, limits_of
-from gnomon.planning.serving.intervals import DRAWS, Spread, Spreads, estimate
 from gnomon.planning.serving.goals import of_plan
+from gnomon.planning.serving.intervals import DRAWS, Spread, Spreads, estimate
 from gnomon.planning.serving.labels import pool_label
 from gnomon.planning.serving.mixed import MixedPlan, MixedPool, MixedSearch
 from gnomon.planning.serving.report import known_times, planned_load, pool_of_plan

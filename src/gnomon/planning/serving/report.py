@@ -332,7 +332,8 @@ def _runner_up(book: PlanBook, best: Score, other: Score | None) -> dict[str, An
         return {"why": "no other plan on all chips of a pool meets the goals" if whole else NO_OTHER}
     why = why_second(book.question.objective.name, best, other)
     same = (other.plan.family.shape, other.plan.replicas) == (best.plan.family.shape, best.plan.replicas)
-    return book.facts(book.score(other)) | {"why": f"{why}; only step budgets differ" if same else why}
+    told = {"why": f"{why}; only step budgets differ" if same else why, "only_budgets": same}
+    return book.facts(book.score(other)) | told
 
 
 def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Score]) -> dict[str, Any]:
@@ -346,7 +347,7 @@ def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Sco
         other = other_shape(met, best, aim, book.evaluator, job)
     if other is None:
         return {}
-    return book.facts(book.score(other, draw=False)) | {"why": why_second(aim.name, best, other)}
+    return book.facts(book.score(other)) | {"why": why_second(aim.name, best, other)}
 
 
 def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) -> dict[str, Any]:

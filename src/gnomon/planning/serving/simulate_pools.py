@@ -9,6 +9,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.errors import InputError
 from gnomon.planning.serving.bands import DRAWN, PART, Band, band_of
+from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.pools import (
     UNSENT,
     BoundPool,
@@ -18,7 +19,6 @@ from gnomon.planning.serving.pools import (
     drawn_costs,
     pool_energy_j,
 )
-from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.results import pool_results
 from gnomon.planning.serving.simulate import check_lengths, settled_run, stream_words
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times

@@ -15,8 +15,9 @@ from gnomon.report.plan import (
     ROUTED,
     SENSITIVITY_HEAD,
     PlanLine,
-    alternative_lines,
     axes_words,
+    beside_best,
+    beside_lines,
     binding_lines,
     changed_lines,
     energy_lines,
@@ -25,7 +26,6 @@ from gnomon.report.plan import (
     near_tie_lines,
     prices,
     rate_rows,
-    runner_up_lines,
     searched_words,
     sensitivity_rows,
     shown_times,
@@ -151,7 +151,7 @@ def _goals(answer: PlanReport) -> list[PageBlock]:
 def _plans(answer: PlanReport, shown: list[tuple[str, str]]) -> list[PageBlock]:
     """The best plan, the runner-up, the best of another shape, the next cheaper plan, near ties and the Pareto set,
     each once."""
-    beside = [("runner-up", answer.runner_up), ("other shape", answer.alternative)]
+    beside = beside_best(answer)
     beside += [("next cheaper", answer.next_cheaper)]
     beside += [("near tie", tie) for tie in answer.near_ties]
     listed = [("best", PlanLine.of(answer.best))]
@@ -176,8 +176,7 @@ def _reasons(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
     told = [*energy_lines(answer.best), *changed_lines(answer), *crossing_lines(answer.goal_results)]
     told += headroom_lines(answer)
     told += [f"binding: {text}" for text in binding_lines(answer)]
-    told += [f"runner-up: {text}" for text in runner_up_lines(answer, shown)]
-    told += [f"other shape: {text}" for text in alternative_lines(answer, shown)]
+    told += [f"{name}: {text}" for name, text in beside_lines(answer, shown)]
     return told + [f"near tie: {text}" for text in near_tie_lines(answer)]
 
 

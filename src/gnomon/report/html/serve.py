@@ -11,9 +11,9 @@ from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.serve import (
     METRICS,
     STATISTICS,
+    crossing_lines,
     figures,
     filling_words,
-    crossing_lines,
     goal_rows,
     goodput_words,
     overload_words,

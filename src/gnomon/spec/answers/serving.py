@@ -68,6 +68,8 @@ class OtherPlan(TypedDict, total=False):
     predicted: PlanFigures
     why: str
     buys: tuple[str, ...]
+    only_budgets: bool
+    """Whether it differs from the best in the step budgets of its engine alone; reports show `alternative` instead."""
 
 
 class Sensitivity(TypedDict, total=False):
