@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,14 +95,25 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("router", ROUTED[answer.router])] if several_pools else []
     lines += _by_rate(answer, style)
     lines += _sensitivity(answer, style)
-    lines += ["", labelled("run it:", answer.command)] if answer.command else []
-    several = answer.command and best.plan.replicas > 1
-    lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
-    lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     folder = folder_of("deploy", answer.to_dict())
     exports = (f"gnomon export last --to {best.plan.engine.name} --out {folder}", "gnomon export last --to kubernetes")
+    lines += ["", *(labelled("run it:" if first else "", text) for first, text in run_lines(answer, folder))]
+    lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     ways = [*(exports if answer.command or best.plan.pools else ()), *simulated_words(best.plan)]
     return "\n".join([*lines, *next_steps(*ways, "gnomon explain last", *_otherwise(answer))])
+
+
+def run_lines(answer: PlanReport, folder: str) -> Iterator[tuple[bool, str]]:
+    """What starts the best plan, and how often; each line with whether it is the first."""
+    plan = answer.best.plan
+    if answer.command:
+        yield True, answer.command
+        if plan.replicas > 1:
+            yield False, f"once for each of the {plan.replicas:,} replicas"
+    elif plan.pools:
+        yield True, f"gnomon export last --to {plan.engine.name} --out {folder} && {folder}/launch.sh"
+        linked = ", with KV connectors," if plan.disaggregated else ""
+        yield False, f"the servers of all pools{linked} and their router; over several nodes its header says how"
 
 
 def _otherwise(answer: PlanReport) -> list[str]:

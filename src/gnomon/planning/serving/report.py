@@ -156,8 +156,10 @@ def _command(engine: Engine, chip: Chip, plan: Plan) -> str:
 
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
     """What one replica's command does not cover: weights to be made first, techniques the engine does not know."""
-    if engine.operations is None or plan.pools:
+    if engine.operations is None:
         return (APART,) if plan.disaggregated else ()
+    if plan.pools:  # an export has their servers and their router
+        return ()
     plain = replace(plan, replicas=1, goals=())
     beyond = beyond_config(plan.strategy.techniques)
     return tuple(engine.operations.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))

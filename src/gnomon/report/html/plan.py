@@ -26,6 +26,7 @@ from gnomon.report.plan import (
     near_tie_lines,
     prices,
     rate_rows,
+    run_lines,
     searched_words,
     sensitivity_rows,
     shown_times,
@@ -33,7 +34,7 @@ from gnomon.report.plan import (
     weighed_lines,
 )
 from gnomon.report.serve import crossing_lines
-from gnomon.report.text import digits, known
+from gnomon.report.text import digits, folder_of, known
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.workload import ServingLoad
@@ -187,7 +188,6 @@ def _rejected(counts: Mapping[str, int]) -> list[PageBlock]:
 
 def _run(answer: PlanReport) -> list[PageBlock]:
     """What starts it, and what is not in the command."""
-    replicas = answer.best.plan.replicas
-    each = f", once for each of the {replicas:,} replicas" if replicas > 1 else ""
-    shown: list[PageBlock] = [Listing(f"Run it{each}", answer.command)] if answer.command else []
+    (command, more) = ([text for _, text in run_lines(answer, folder_of("deploy", answer.to_dict()))] + ["", ""])[:2]
+    shown: list[PageBlock] = [Listing(f"Run it{f', {more}' if more else ''}", command)] if command else []
     return [*shown, *notes("Not in the command", answer.left_to_you)]
