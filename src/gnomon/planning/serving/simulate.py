@@ -81,7 +81,7 @@ def simulate_replica(
         *unused_times(given.trace, given.concurrency),
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
-    if load.images is not None:
+    if load.images is not None and stream.images is None:
         inputs |= {"images": load.images.text}
     times = run.requests.arrival_s, run.first_token_s, run.finish_s
     sustained = sustained_rps(*times, saturation_rps(stream, cost, limits), full=is_full(run, limits))
@@ -128,7 +128,7 @@ def _report(
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
     drawn = bands(engine, deployment, run, stream, sustained=sustained, clients=clients)
     return ServingReport(
-        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}{_image_words(inputs)}",
+        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}{_image_words(inputs, stream)}",
         saturation_rps=sustained,
         overloaded=clients is None
         and overloaded(
@@ -186,7 +186,9 @@ def check_lengths(stream: Requests, file: str, trace: RequestTrace | None, repli
     raise InputError(message, where=where, hint=f"{hint}.")
 
 
-def _image_words(inputs: Mapping[str, Any]) -> str:
+def _image_words(inputs: Mapping[str, Any], stream: Requests) -> str:
+    if stream.images is not None:
+        return f", {int(stream.images.sum()):,} images in all"
     images = inputs.get("images")
     return f", {RequestImages.read(images).words}" if images else ""
 

@@ -95,6 +95,8 @@ class PlanTask:
     def stream(self) -> str:
         load = self.arrivals.load
         what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
-        what += f" with {load.images.words}" if load.images else ""
+        if load.images:
+            counted = self.arrivals.trace is not None and self.arrivals.trace.pictured
+            what += f" with {'up to ' if counted else ''}{load.images.words}"
         least = "at least " if self.objective.name == "throughput" else ""
         return f"{what} at {least}{format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
