@@ -17,6 +17,7 @@ def own_history(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     """Runs of a test are kept in its own folder, never in the user's. It is made by whoever writes to it."""
     home = tmp_path_factory.getbasetemp() / f"home-{next(_tests)}"
     monkeypatch.setenv("GNOMON_HOME", str(home))
+    monkeypatch.setenv("GNOMON_QUIET", "1")  # a busy machine must not change what a command prints
     return home
 
 

@@ -72,6 +72,24 @@ def test_the_best_plan_is_no_dearer_than_any_single_change(found: TunedPlan) -> 
     )
 
 
+def test_the_best_plan_is_that_of_a_search(found: TunedPlan) -> None:
+    """With its figures and intervals, though nothing is run to compare it with."""
+    kept = {"max_model_len": found.now.plan.engine.settings["max_model_len"]}
+    asked = {**LOAD, "requests": None}
+    searched = gnomon.plan_serving("llama-3.1-8b", fleet="H100:2", slo=GOALS, settings=kept, **asked).best
+    assert found.best is not None
+    assert (found.best.label, found.best.max_rate_per_s) == (searched.label, searched.max_rate_per_s)
+    ours, theirs = (one.predicted["ttft_s"]["p90"] for one in (found.best, searched))
+    assert (ours.value, ours.low, ours.high) == (theirs.value, theirs.low, theirs.high)
+
+
+def test_changes_and_search_say_how_far_they_are() -> None:
+    told: list[tuple[int, int]] = []
+    gnomon.tune(COMMAND, on="H100:1", slo=GOALS, progress=lambda done, total: told.append((done, total)), **LOAD)
+    assert len({total for _, total in told}) == 2  # changes, then plans
+    assert all(0 <= done <= total for done, total in told)
+
+
 def test_goals_that_are_missed() -> None:
     found = gnomon.tune("vllm serve llama-3.1-8b --max-num-seqs 4", on="L40S", slo="ttft_p90=300ms", **LOAD)
     assert not found.now.feasible

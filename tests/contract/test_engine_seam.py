@@ -184,7 +184,7 @@ def test_a_capacity_is_said_in_settings_and_read_back(name: str) -> None:
 class Renamed(Vllm):
     """vLLM's figures under other words: an engine of which nothing outside can know an option."""
 
-    TO_OWN = {"max_model_len": "room", "max_num_seqs": "crowd", "max_num_batched_tokens": "gulp"}  # noqa: RUF012
+    TO_OWN = {"max_model_len": "room", "max_num_seqs": "crowd", "max_num_batched_tokens": "gulp", "max_loras": "seats"}  # noqa: RUF012
 
     def _own(self, settings: Any) -> dict[str, Any]:
         return {self.TO_OWN.get(name, name): value for name, value in settings.items()}

@@ -236,7 +236,8 @@ def test_every_setting_acts_or_is_listed(option: Any) -> None:
 
 def within(**given: Any) -> tuple[Any, ...]:
     limits = Sglang().limits(deployed("llama-3.1-8b", "H100", **given))
-    return limits.kv_blocks, limits.max_sequences, limits.max_context, getattr(limits.policy, "__self__", None)
+    scheduling: Any = getattr(limits.policy, "__self__", None)  # of prompts that share nothing, as those of this load
+    return limits.kv_blocks, limits.max_sequences, limits.max_context, scheduling.unshared
 
 
 def test_experts_in_16_bits_run_with_triton_on_blackwell() -> None:

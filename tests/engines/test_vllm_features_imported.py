@@ -10,10 +10,11 @@ import pytest
 
 import gnomon
 from gnomon.engines import engine
+from gnomon.engines.vllm.drafts import DRAFTS
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
-from gnomon.load.plan import plan_pool
-from gnomon.spec import EngineChoice, Plan, Strategy
+from gnomon.load.plan import plan_pool, read_plan
+from gnomon.spec import EngineChoice, Plan, PlanPool, Strategy
 
 SERVE = "vllm serve llama-3.1-8b"
 DRAFTER = "meta-llama/Llama-3.2-1B-Instruct"
@@ -148,6 +149,56 @@ def test_plans_come_back_from_their_files(settings: dict[str, Any], to: str, tmp
     assert filled(found) == filled(plan)
     if ASSUMED in settings:
         assert f"{ASSUMED}: '{settings[ASSUMED]}'" in exported.files["plan.yaml"]
+
+
+ROUND = {
+    "ngram": drafts("ngram", 3),
+    "ngram_gpu": drafts("ngram_gpu", 3),
+    "draft_model": drafts(
+        "draft_model", 3, draft_model=DRAFTER, draft_parameters=float(load_model("llama-3.2-1b").parameters)
+    ),
+    "eagle": drafts("eagle", 2, draft_model="some/head"),
+    "eagle3": drafts("eagle3", 2, draft_model=HEAD),
+    "eagle3 by its method": drafts("eagle3", 2, draft_model="some/head"),
+    "mtp of other weights": drafts("mtp", 2, draft_model="some/mtp-head"),
+}
+POOLS = {"one pool": ("both",), "prefill and decode": ("prefill", "decode"), "two kinds": ("both", "both")}
+
+
+@pytest.mark.battery(4)
+@pytest.mark.parametrize("version", ["0.24.0", "0.33.0"])
+@pytest.mark.parametrize("roles", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("to", ["vllm", "kubernetes", "dynamo"])
+@pytest.mark.parametrize("settings", ROUND.values(), ids=ROUND)
+def test_drafts_come_back_from_every_target(
+    settings: dict[str, Any], to: str, roles: tuple[str, ...], version: str, tmp_path: Path
+) -> None:
+    """With the name of what writes them."""
+    chosen = EngineChoice(name="vllm", version=version, settings={**settings, ASSUMED: "0.7"})
+    pools = tuple(
+        PlanPool(role=role, chip=chip, replicas=1, strategy=Strategy(), dtype="bf16", engine=chosen)
+        for role, chip in zip(roles, ("H200", "H100"), strict=False)
+    )
+    exported = gnomon.export(Plan.of_pools(pools, model="llama-3.1-8b"), to)
+    for name, text in exported.files.items():
+        (tmp_path / name).write_text(text)
+    for name in exported.files:
+        found = gnomon.import_plan(tmp_path / name) if name != "plan.yaml" else None
+        for pool in found.plan.each_pool if found else read_plan(tmp_path / name).each_pool:
+            told = {key: value for key, value in pool.engine.settings.items() if key in DRAFTS and key != ASSUMED}
+            assert told == settings
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_engines_whose_drafts_are_not_modelled_refuse_them(engine: str) -> None:
+    """So that none is lost in an export."""
+    names = {"sglang": "speculative_algorithm", "trtllm": "speculative_config"}
+    plan = Plan(
+        model="llama-3.1-8b", chip="H100", replicas=1, strategy=Strategy(), dtype="bf16",
+        engine=EngineChoice(name=engine, settings={names[engine]: "EAGLE3"}),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"not modelled|not simulated"):
+        gnomon.export(plan, engine)
 
 
 def filled(plan: Plan) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def output_of(command: str, folder: Path) -> str:
     """Its stdout, in a folder whose `home` is Gnomon's own, so that `last` is the command before."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "GNOMON_HOME": str(folder / "home"), "COLUMNS": "200"}
+    environment |= {"GNOMON_QUIET": "1"}
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
     )

@@ -116,6 +116,8 @@ def test_a_plan_that_differs_only_in_its_budgets_is_a_runner_up(objective: str) 
     assert other.engine.settings != best.engine.settings
     assert report.runner_up["why"].endswith("only step budgets differ")
     assert "budgets" not in report.alternative["why"]
+    assert f"runner-up {report.alternative['label']}" in str(report)  # which is worth a line, and that is not
+    assert report.runner_up["label"] not in str(report)
     shape = plan_from_dict(report.alternative["plan"])
     assert (shape.strategy, shape.dtype) != (best.strategy, best.dtype)
     assert min(report.alternative["margin"].values()) >= 0

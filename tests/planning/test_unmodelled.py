@@ -83,7 +83,9 @@ UNDER_LOAD: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "sglang": (
         {"disable_overlap_schedule": True}, {"disable_cuda_graph": True},
-        {"max_running_requests": 1},
+        {"max_running_requests": 1}, {"disable_radix_cache": True}, {"schedule_policy": "lpm"},
+        {"disable_radix_cache": True, "schedule_policy": "lpm"}, {"attention_backend": "triton"},
+        {"enable_mixed_chunk": True},
     ),
     "trtllm": (
         {"enable_block_reuse": False}, {"disable_overlap_scheduler": True}, {"served_by": "trtllm-bench"},
@@ -108,6 +110,17 @@ def test_settings_of_a_load_change_its_times_or_are_listed(name: str, given: dic
     same = all(getattr(found, each) == pytest.approx(getattr(plain, each), rel=1e-9) for each in TIMES)
     options = {one.option.partition("=")[0] for one in found.not_modelled}
     assert options == (set(given) if same else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("sglang", {"disable_radix_cache": True}), ("trtllm", {"enable_block_reuse": False})], ids=str
+)
+def test_a_cache_that_prompts_find_something_in_is_not_listed(name: str, given: dict[str, Any]) -> None:
+    load = LOAD | {"prefix": "groups=2,tokens=4096"}
+    found = gnomon.simulate_serving("llama-3.2-1b", on="H100", engine=name, settings=given, **load)
+    plain = gnomon.simulate_serving("llama-3.2-1b", on="H100", engine=name, **load)
+    assert found.ttft_s != plain.ttft_s and not found.cache_hit_rate and plain.cache_hit_rate
+    assert [one.option for one in found.not_modelled] == []
 
 
 def test_why_a_setting_has_no_effect_is_said_of_a_step_and_of_a_load() -> None:

@@ -65,6 +65,25 @@ def test_the_figures_of_a_line_are_those_of_the_plan_with_it_alone() -> None:
     assert told["fp8-kv"]["usd_h"] == pytest.approx(tried[(), "fp8"])
 
 
+def test_labels_tell_apart_what_was_weighed() -> None:
+    """Prefixes that leave no room: every option has a plan of its own."""
+    case = {**CASES[0], "prefix": "groups=20,tokens=1024", "rate": 3.0}
+    found = auto(case, dtypes=["fp8"])
+    told = {one["name"]: one.get("label", "") for one in found.weighed}
+    assert "fp8 KV cache" in told["fp8-kv"]
+    assert "kv-offloading" in told["kv-offloading"]
+    assert "no prefix-caching" not in told["prefix-caching"] and "no prefix-caching" not in told["fp8-kv"]
+    labels = [label.partition("x ")[2] for label in told.values() if label]
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_kv_cache_in_fewer_bits_is_named() -> None:
+    found = plan_serving(**CASES[0], slo=GOALS, settings=FIXED, requests=2000, kv_dtype="fp8", dtypes=["bf16"])
+    assert "bf16, fp8 KV cache, chunked" in found.best.label
+    assert all("fp8 KV cache" in score.label for score in found.pareto)
+    assert "KV cache in fp8: quality changes" in str(found)
+
+
 def test_a_format_that_is_given_leaves_out_techniques_that_set_another() -> None:
     found = auto(CASES[0], dtypes=["fp8"])
     told = {one["name"]: one for one in found.weighed}
@@ -81,6 +100,17 @@ def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
     told = {one["name"]: one for one in found.weighed}
     assert not told["speculative-decoding"]["used"]
     assert "speculative_method" not in found.best.plan.engine.settings
+
+
+def test_drafts_with_a_model_of_their_own_are_left_out_with_it() -> None:
+    """Plans without drafts are searched too, though the draft model is named."""
+    drafts = {"speculative_method": "eagle3", "num_speculative_tokens": 2, "draft_acceptance": "0.0"}
+    settings = FIXED | drafts | {"draft_model": "some/head"}
+    case = {"model": "llama-3.1-8b", "fleet": "H100:1", "rate": 2.0, "input": 200, "output": 40, "dtypes": ["fp8"]}
+    found = plan_serving(**case, slo=GOALS, settings=settings, requests=400, techniques=["auto"])
+    told = {one["name"]: one for one in found.weighed}
+    assert not told["speculative-decoding"]["used"] and "without it" in told["speculative-decoding"]["why"]
+    assert not {"draft_model", "speculative_method"} & set(found.best.plan.engine.settings)
 
 
 @pytest.mark.battery(2)

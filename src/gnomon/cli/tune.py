@@ -10,4 +10,4 @@ from gnomon.spec.questions.plans import TuneQuestion
 
 
 def add(app: typer.Typer) -> None:
-    app.command("tune", cls=PageAsked)(answered(TuneQuestion, "gnomon.api.tune", "trying changes"))
+    app.command("tune", cls=PageAsked)(answered(TuneQuestion, "gnomon.api.tune", "tuning"))

@@ -161,6 +161,19 @@ class Knob:
     """To try beside the engine's default."""
     label: str
     """How a plan's label says a value, which stands for `{}`."""
+    needs: str = ""
+    """A setting that has to be on, where there is nothing to turn without it."""
+    of_adapters: bool = False
+    """Whether it acts on requests with LoRA adapters alone."""
+
+    def tried(self, settings: Mapping[str, Any], adapters: int) -> tuple[int, ...]:
+        """Values to try beside settings with their defaults filled in, for requests with so many different adapters:
+        of one that acts on those alone, none that leaves more of it unused than it takes."""
+        if self.needs and not settings.get(self.needs):
+            return ()
+        if not self.of_adapters:
+            return self.values
+        return tuple(value for value in self.values if value < 2 * adapters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

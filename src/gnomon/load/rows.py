@@ -10,12 +10,14 @@ from pathlib import Path
 
 from gnomon.errors import InputError
 from gnomon.load.stamps import is_time
+from gnomon.spec.loads.images import MOST_IMAGES
 from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS
 
 NOTHING_RUN = "Nothing was run."
 HIGHEST_PRIORITY = 1_000_000
 LONGEST_NAME = 63
 """Letters of the name of a group, an adapter, a session or a model."""
+IMAGES = ("images", "image_tokens")
 NAMES = ("prefix_group", "adapter", "session", "model")
 
 
@@ -74,7 +76,7 @@ def _fault(name: str, cell: str, least: int) -> str:
         return ""
     if name in NAMES:
         return _name_fault(cell, shown)
-    if not cell and name in ("prefix_tokens", "priority", "think_s"):
+    if not cell and name in ("prefix_tokens", "priority", "think_s", *IMAGES):
         return ""
     value = _number(cell)
     if name in ("arrival_s", "think_s"):
@@ -84,9 +86,11 @@ def _fault(name: str, cell: str, least: int) -> str:
     if name == "priority":
         fine = value is not None and abs(value) <= HIGHEST_PRIORITY and value % 1 == 0
         return "" if fine else f"'{shown}' is not a whole number up to {HIGHEST_PRIORITY:,}"
-    least = 0 if name == "prefix_tokens" else least
+    least = 0 if name in ("prefix_tokens", *IMAGES) else least
     if value is None or not value >= least or value % 1:
         return f"'{shown}' is not a {'positive whole number' if least else 'whole number of zero or more'}"
+    if name == "images":
+        return f"'{shown}' is more than {MOST_IMAGES:,} images" if value > MOST_IMAGES else ""
     return f"'{shown}' is more than {MAX_TOKENS:,} tokens" if value > MAX_TOKENS else ""
 
 

@@ -15,8 +15,8 @@ from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.plan import plan_pool
 from gnomon.load.pools import planned_pools, pools_of, refuse_pool_flags
+from gnomon.load.trace_images import refuse_images, refuse_images_beside, with_images_of
 from gnomon.load.traces import located_lengths, trace_of, with_lengths
-from gnomon.planning.serving.images import with_image_tokens
 from gnomon.planning.serving.pools import PoolsInput
 from gnomon.planning.serving.results import ResultOptions
 from gnomon.planning.serving.searched import FULL_REQUESTS
@@ -50,18 +50,21 @@ def simulation_of(question: SimulateServingQuestion) -> SimulationInput | PoolsI
         if question.images:
             raise InputError("is for one replica, not for pools", where="--images", hint="Leave it out.")
         load, asked = _simulated_load(question)
+        trace = trace_of(load)
+        refuse_images(trace, "requests with images are served by one replica, not by pools")
         return PoolsInput(
-            pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace_of(load),
+            pools=pools, router=question.router, kv_transfer=question.kv_transfer, load=load, trace=trace,
             asked=asked, concurrency=question.concurrency, options=_options(question),
         )  # fmt: skip
     refuse_pool_flags(question)
     replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
     load, asked = _simulated_load(question)
-    load = with_image_tokens(load, replica.model)
+    trace = trace_of(load)
+    refuse_images_beside(trace, concurrency=question.concurrency)
     return SimulationInput(
         replica=replica,
-        load=load,
-        trace=trace_of(load),
+        load=with_images_of(load, trace, replica.model),
+        trace=trace,
         asked=asked,
         concurrency=question.concurrency,
         options=_options(question),
@@ -141,14 +144,18 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
     load = located_lengths(load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS))
-    load = with_image_tokens(load, model)
+    trace = trace_of(load)
+    if question.pools != "aggregated":
+        refuse_images(trace, "images are simulated on equal replicas alone")
+    refuse_images_beside(trace, router=question.router)
+    load = with_images_of(load, trace, model)
     return PlanTask(
         model=model,
         reference=_reference(question.model, model),
         fleet=fleet,
         bindings={each.pool.chip.name: each for each in bind_each(fleet.pools, engine.label, limit=POWER_LIMIT)},
         engine=engine,
-        arrivals=Arrivals(load, question.router, trace_of(load)),
+        arrivals=Arrivals(load, question.router, trace),
         goals=goals,
         asked_objective=question.objective,
         dtypes=dtypes,

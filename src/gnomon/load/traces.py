@@ -28,7 +28,7 @@ def read_trace(path: str | Path, limit: int | None = None, *, turns: int = 1, th
         found = read_requests(file, limit, turns, think_s)
     return RequestTrace(
         requests=found.requests, timed=found.timed, file=str(file), spot_of=found.spot_of,
-        not_modelled=found.not_modelled,
+        not_modelled=found.not_modelled, image_tokens=found.image_tokens,
     )  # fmt: skip
 
 

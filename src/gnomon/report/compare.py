@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from gnomon.report.text import INDENT, Style, headed, next_steps, words
 from gnomon.spec.side_by_side import SideBySide
 
 Payload = Mapping[str, Any]
+_POOL = re.compile(r"pools\.(\d+)\.(?:.*\.)?([^.]+)$")
+"""A field of a pool: its place, and the last part of its name."""
 LONGEST = 28
 """Letters of a plan's name at the head of a column."""
 SAME = 0.0005
@@ -22,14 +25,14 @@ SAME = 0.0005
 def render(answer: SideBySide, style: Style) -> str:
     lines = [style.strong(answer.title), *([load_words(answer.on)] if answer.on else []), ""]
     names = heads(answer)
-    if answer.differs:
-        rows = [("what differs", *names), *different(answer)]
-        lines += [*headed(rows, "<" * (1 + len(names)), style), ""]
-    else:
-        lines += [f"{INDENT}nothing differs", ""]
     rows = figure_rows(answer)
     lines += [*headed(rows, "<" + ">" * (len(rows[0]) - 1), style), ""]
-    lines += [f"{INDENT}{line}" for line in verdicts(answer)]
+    lines += [*(f"{INDENT}{line}" for line in verdicts(answer)), ""]
+    if answer.differs:
+        rows = [("what differs", *names), *different(answer)]
+        lines += headed(rows, "<" * (1 + len(names)), style)
+    else:
+        lines += [f"{INDENT}nothing differs"]
     return "\n".join([*lines, "", *next_steps(*_next(answer))])
 
 
@@ -43,7 +46,18 @@ def load_words(on: Payload) -> str:
 
 
 def different(answer: SideBySide) -> list[tuple[str, ...]]:
-    return [(row["field"], *map(value_word, row["values"])) for row in answer.differs]
+    """Fields that differ; those of a pool in one row, which names them."""
+    rows: dict[str, list[list[str]]] = {}
+    for row in answer.differs:
+        field, values = row["field"], row["values"]
+        pool = _POOL.match(field)
+        cells = rows.setdefault(f"pool {pool[1]}" if pool else field, [[] for _ in values])
+        for cell, value in zip(cells, values, strict=True):
+            if pool is None:
+                cell.append(value_word(value))
+            elif value is not None:
+                cell.append(f"{pool[2].replace('_', ' ')} {value_word(value)}")
+    return [(field, *(", ".join(cell) or "-" for cell in cells)) for field, cells in rows.items()]
 
 
 def figure_rows(answer: SideBySide) -> list[tuple[str, ...]]:

@@ -7,9 +7,11 @@ from typing import Any
 
 from gnomon.report.explain import BY
 from gnomon.report.figures import interval
+from gnomon.report.plan import beside_best
 from gnomon.report.text import deployed, digits, flag, known, plural, words
 from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
 from gnomon.spec.loads.lengths import mean_of
+from gnomon.spec.plan import PREFILL
 from gnomon.spec.workload import ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
@@ -18,6 +20,12 @@ TIMES = {
     "TPOT": ("tpot_s", "decode steps, lengthened by prefills in the same step"),
     "end to end": ("e2e_s", "TTFT + TPOT of every further token"),
 }
+APART = {
+    "TTFT": "queueing + prefill steps of a prefill replica + KV transfer + queueing + first step of a decode replica, "
+    "which computes the last prompt token again, + delivery",
+    "TPOT": "decode steps of the decode replicas, which compute of each prompt the last token alone",
+}
+"""What times are made of where prompts have replicas of their own."""
 MOST_SEQUENCES = 1_000_000
 """A made-up answer may claim any number; no step has more."""
 
@@ -41,6 +49,7 @@ def planned(answer: PlanReport) -> tuple[AnswerNode, ...]:
 def _time(answer: PlanReport, name: str) -> AnswerNode:
     """A metric by its statistics, each with its interval."""
     best, (key, formula) = answer.best, TIMES[name]
+    formula = APART.get(name, formula) if best.plan.disaggregated else formula
     times = {"ttft_s": best.ttft_s, "tpot_s": best.tpot_s, "e2e_s": best.e2e_s}[key]
     drawn = best.predicted.get(key, {})
     shown = {
@@ -55,11 +64,16 @@ def _time(answer: PlanReport, name: str) -> AnswerNode:
 
 
 def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
-    """What opens one of the steps behind a token: as many sequences as are in flight on a replica at a time."""
-    plan, load = best.plan, best.plan.load
-    in_flight = best.output_tokens_per_s / plan.replicas * (known(best.tpot_s.get("mean")) or 0.0)
+    """What opens one of the steps behind a token: as many sequences as are in flight on a replica at a time, of the
+    first pool that decodes."""
+    load = best.plan.load
+    pools = [pool for pool in best.plan.each_pool if pool.role != PREFILL] or list(best.plan.each_pool)
+    plan = best.plan.of_pool(pools[0])
+    share = pools[0].weight / sum(pool.weight * pool.replicas for pool in pools)
+    in_flight = share * best.output_tokens_per_s * (known(best.tpot_s.get("mean")) or 0.0)
     batch = max(1, round(min(in_flight, MOST_SEQUENCES)))
-    shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
+    replica = "decode replica" if best.plan.disaggregated else "replica"
+    shown, context = f"{plural(batch, 'sequence')} in flight on a {replica}", None
     means = _means(load) if isinstance(load, ServingLoad) else None
     if means is not None:
         context = means[0] + means[1] // 2
@@ -89,12 +103,11 @@ def _choice(answer: PlanReport) -> AnswerNode:
         for name, margin in spare
         if margin is not None
     ]
-    beside = {"runner-up": answer.runner_up, "other shape": answer.alternative, "next cheaper": answer.next_cheaper}
-    for name, other in beside.items():
+    for name, other in [*beside_best(answer), ("next cheaper", answer.next_cheaper)]:
         if other.get("why"):
             parts.append(AnswerNode(name=name, shown=other.get("label") or "none", formula=other["why"]))
     parts += [
-        AnswerNode(name="not chosen", shown=f"{format_count(count)} plans", formula=reason)
+        AnswerNode(name="not chosen", shown=plural(count, "plan"), formula=reason)
         for reason, count in answer.rejected.items()
     ]
     formula = f"best of {format_count(answer.plans_considered)}; binding: {answer.binding or 'nothing'}"

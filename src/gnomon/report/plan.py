@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.graph.dtypes import WIDTH
 from gnomon.report.figures import Headline, interval
-from gnomon.report.serve import seconds_word
+from gnomon.report.serve import crossing_lines, seconds_word, slot_lines
 from gnomon.report.sweep import command_line
 from gnomon.report.text import Style, band, digits, flag, folder_of, headed, known, labelled, next_steps, words
 from gnomon.spec import Plan
@@ -81,10 +82,11 @@ def render(answer: PlanReport, style: Style) -> str:
         labelled("best", _score(PlanLine.of(best), shown), style.strong),
     ]
     lines += [labelled("", text) for text in [*energy_lines(best), *changed_lines(answer)]]
+    lines += [labelled("", text) for text in crossing_lines(answer.goal_results)]
     lines += [labelled("headroom", text) for text in headroom_lines(answer)]
     lines += [labelled("binding", text) for text in binding_lines(answer)]
-    lines += [labelled("runner-up", text) for text in runner_up_lines(answer, shown)]
-    lines += [labelled("other", text) for text in alternative_lines(answer, shown)]
+    for name, text in beside_lines(answer, shown):
+        lines.append(labelled(name, text))
     lines += [labelled("near tie", text) for text in near_tie_lines(answer)]
     lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
     lines += [labelled("weighed" if index == 0 else "", text) for index, text in enumerate(weighed_lines(answer))]
@@ -93,14 +95,25 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("router", ROUTED[answer.router])] if several_pools else []
     lines += _by_rate(answer, style)
     lines += _sensitivity(answer, style)
-    lines += ["", labelled("run it:", answer.command)] if answer.command else []
-    several = answer.command and best.plan.replicas > 1
-    lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
-    lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     folder = folder_of("deploy", answer.to_dict())
     exports = (f"gnomon export last --to {best.plan.engine.name} --out {folder}", "gnomon export last --to kubernetes")
+    lines += ["", *(labelled("run it:" if first else "", text) for first, text in run_lines(answer, folder))]
+    lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     ways = [*(exports if answer.command or best.plan.pools else ()), *simulated_words(best.plan)]
     return "\n".join([*lines, *next_steps(*ways, "gnomon explain last", *_otherwise(answer))])
+
+
+def run_lines(answer: PlanReport, folder: str) -> Iterator[tuple[bool, str]]:
+    """What starts the best plan, and how often; each line with whether it is the first."""
+    plan = answer.best.plan
+    if answer.command:
+        yield True, answer.command
+        if plan.replicas > 1:
+            yield False, f"once for each of the {plan.replicas:,} replicas"
+    elif plan.pools:
+        yield True, f"gnomon export last --to {plan.engine.name} --out {folder} && {folder}/launch.sh"
+        linked = ", with KV connectors," if plan.disaggregated else ""
+        yield False, f"the servers of all pools{linked} and their router; over several nodes its header says how"
 
 
 def _otherwise(answer: PlanReport) -> list[str]:
@@ -170,7 +183,7 @@ def limit_lines(answer: PlanReport) -> list[str]:
         found.append("memory: the KV cache is full at times" + (f", {preempted:,.0f} preemptions" if preempted else ""))
     if clock < FULL_CLOCK:
         found.append(f"power: the limit lowers the clock to {clock:.0%} of the highest")
-    return found
+    return [*found, *slot_lines(answer.limits, answer.best.ttft_s)]
 
 
 def shown_times(answer: PlanReport) -> list[tuple[str, str]]:
@@ -217,6 +230,8 @@ def changed_lines(answer: PlanReport) -> list[str]:
     told = []
     if own and own != plan.dtype:
         told.append(f"weights in {plan.dtype}, the model's are in {own}: quality changes")
+    if WIDTH.get(plan.kv_dtype, WIDTH["bf16"]) < WIDTH["bf16"]:
+        told.append(f"KV cache in {plan.kv_dtype}: quality changes")
     if longest and context and longest < context:
         told.append(f"sequences up to {longest:,} tokens, the model's context is {context:,}")
     return told
@@ -316,17 +331,20 @@ def binding_lines(answer: PlanReport) -> list[str]:
     return [_goals("; ".join(filter(None, [binding, *limit_lines(answer), cheaper])))]
 
 
-def runner_up_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
-    other = answer.runner_up
+def beside_best(answer: PlanReport) -> list[tuple[str, Mapping[str, Any]]]:
+    """The runner-up, and the best plan with another chip, other degrees or another number format where the runner-up
+    has none; alone where the runner-up is the best with other step budgets."""
+    second, other = answer.runner_up, answer.alternative
     if "label" not in other:
-        return [str(other.get("why", "none"))]
-    return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"]
+        return [("runner-up", second)]
+    return [("runner-up", other)] if second.get("only_budgets") else [("runner-up", second), ("other", other)]
 
 
-def alternative_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
-    """The best plan with another chip, other degrees or another number format, where the runner-up has none."""
-    other = answer.alternative
-    return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"] if "label" in other else []
+def beside_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [
+        (name, f"{_score(PlanLine.of(one), shown)}: {_goals(one['why'])}" if "label" in one else one.get("why", "none"))
+        for name, one in beside_best(answer)
+    ]
 
 
 def near_tie_lines(answer: PlanReport) -> list[str]:

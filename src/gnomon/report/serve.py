@@ -10,6 +10,7 @@ from gnomon.engines import engine_info
 from gnomon.report.figures import Headline
 from gnomon.report.text import Style, chip_count, digits, flag, fleet, headed, known, next_steps, plural, words
 from gnomon.spec.answers import ServingReport
+from gnomon.spec.answers.serving import GoalResult
 from gnomon.spec.plan import DEFAULT_ENGINE, ROUTERS, WHOLE
 from gnomon.units import format_count, format_duration, format_money
 
@@ -35,6 +36,8 @@ MOST_CHIPS = 4096
 """A fleet of more is not proposed."""
 DESCRIBED = ("input", "output", "arrivals", "prefix", "turns", "adapters", "priorities", "images")
 """Flags of a load beside its trace and its rate, which `plan serve` has too."""
+WAITED = 0.05
+"""Share of the mean TTFT from which on waiting for a slot is told."""
 SHOWN_SLOWDOWN = 1.01
 """From here on a report says that the power limit lowers the clock."""
 
@@ -154,13 +157,29 @@ def goal_rows(answer: ServingReport) -> list[tuple[str, str, str, str]]:
     """Each goal: its name, its limit, the run's figure, and whether that meets it."""
     return [
         (
-            one["goal"].replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT").replace("e2e", "end to end"),
+            goal_name(one["goal"]),
             format_duration(one["limit_s"]),
             seconds_word(one["value_s"]),
             "met" if one["met"] else "missed",
         )
         for one in answer.goals
     ]
+
+
+def crossing_lines(goals: Sequence[GoalResult]) -> list[str]:
+    """Each goal that lies inside the interval of its figure: whether it is met is not sure."""
+    return [
+        f"{goal_name(one['goal'])} {seconds_word(one['value_s'])} ({seconds_word(one['low_s'])} to "
+        f"{seconds_word(one['high_s'])}, 90%), goal {format_duration(one['limit_s'])}: "
+        f"{'inside' if one['met'] else 'beyond'} the goal at the central estimate, its interval crosses it"
+        for one in goals
+        if one.get("crosses")
+    ]
+
+
+def goal_name(name: str) -> str:
+    """`TPOT p90` of `tpot_p90`."""
+    return name.replace("_", " ").replace("ttft", "TTFT").replace("tpot", "TPOT").replace("e2e", "end to end")
 
 
 def goodput_words(answer: ServingReport) -> str:
@@ -176,6 +195,7 @@ def _goals(answer: ServingReport, style: Style) -> list[str]:
         return []
     return [
         *headed([("goal", "limit", "predicted", ""), *goal_rows(answer)], "<>><", style),
+        *(f"  {line}" for line in crossing_lines(answer.goals)),
         f"  {goodput_words(answer)}",
     ]
 
@@ -251,8 +271,19 @@ def why_lines(answer: ServingReport) -> list[str]:
         busy,
         cache + (f"; {plural(lost, 'preemption')}" if lost else ""),
         *([f"{found:.0%} of the prompt tokens from the prefix cache"] if found else []),
+        *slot_lines(answer.slots, answer.ttft_s),
         f"{energy} in all, {digits(answer.power_w)} W on average{held}",
     ]
+
+
+def slot_lines(limits: Mapping[str, float], ttft_s: Mapping[str, float | None]) -> list[str]:
+    """Slots for LoRA adapters, where waiting for one is a part of TTFT that is worth telling."""
+    waited, mean = limits.get("slot_wait_s", 0.0), known(ttft_s.get("mean"))
+    if not mean or waited < WAITED * mean:
+        return []
+    slots, adapters = limits["adapter_slots"], limits["adapters"]
+    shorter = f"TTFT would be {format_duration(waited)} shorter on average with one for each"
+    return [f"adapter slots: {slots:,.0f} for {adapters:,.0f} adapters; {shorter}"]
 
 
 def _pooled_lines(answer: ServingReport) -> list[str]:

@@ -35,9 +35,18 @@ def draw(
     else:
         drawn = _equal(load) if load.alike else generated(load)
     _check_end(drawn, load)
-    if load.images is not None:
-        drawn = replace(drawn, input_tokens=drawn.input_tokens + load.images.prompt_tokens)
-    return drawn
+    return _with_images(drawn, load, trace)
+
+
+def _with_images(drawn: Requests, load: ServingLoad, trace: RequestTrace | None) -> Requests:
+    """Prompts that begin with images, as many as the trace or else the load has."""
+    if load.images is None:
+        if trace is not None and trace.pictured:
+            hint = "Leave the column out, or ask `gnomon simulate serve` or `gnomon plan serve`."
+            raise InputError("requests with images are not read here", where=f"{trace.file}, column images", hint=hint)
+        return replace(drawn, images=None)
+    each = load.images.count if drawn.images is None else drawn.images
+    return replace(drawn, input_tokens=drawn.input_tokens + each * load.images.tokens)
 
 
 def arrivals(

@@ -157,9 +157,16 @@ class Requests:
     """The request before it in its session, which it waits for; -1 where there is none. Such a request arrives
     `think_s` after its client has the whole answer to that one, and its own arrival time is ignored."""
     think_s: Floats | None = None
+    images: Ints | None = None
+    """How many images each prompt begins with, where they differ."""
 
     def __len__(self) -> int:
         return int(self.arrival_s.size)
+
+    @property
+    def adapters(self) -> int:
+        """Different LoRA adapters."""
+        return 0 if self.adapter is None else int(np.unique(self.adapter[self.adapter >= 0]).size)
 
     def take(self, at: Ints) -> Requests:
         """The requests at these places, in that order. Sessions must be taken in full, or not at all."""
@@ -178,6 +185,7 @@ class Requests:
             priority=None if self.priority is None else self.priority[at],
             follows=follows,
             think_s=None if self.think_s is None else self.think_s[at],
+            images=None if self.images is None else self.images[at],
         )
 
     def same(self, other: Requests) -> bool:
@@ -186,7 +194,7 @@ class Requests:
         def columns(one: Requests) -> list[Floats | Ints | None]:
             nodes = None if one.prefixes is None else one.prefixes.node
             lists: list[Floats | Ints | None] = [one.arrival_s, one.input_tokens, one.output_tokens, nodes]
-            return [*lists, one.adapter, one.priority, one.follows, one.think_s]
+            return [*lists, one.adapter, one.priority, one.follows, one.think_s, one.images]
 
         pairs = zip(columns(self), columns(other), strict=True)
         return all(mine is theirs or np.array_equal(mine, theirs) for mine, theirs in pairs)  # type: ignore[arg-type]
@@ -258,6 +266,18 @@ class RequestTrace:
     """Where the request at a place stands: `line 3`."""
     not_modelled: tuple[NotModelled, ...] = ()
     """What is in the file and acts on no request."""
+    image_tokens: int = 0
+    """Of one image in a prompt, where the file says so."""
+
+    @property
+    def most_images(self) -> int:
+        """Of one request."""
+        return 0 if self.requests.images is None else int(self.requests.images.max(initial=0))
+
+    @property
+    def pictured(self) -> bool:
+        """Whether some request has an image."""
+        return self.most_images > 0
 
     def __len__(self) -> int:
         return len(self.requests)

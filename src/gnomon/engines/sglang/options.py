@@ -97,7 +97,7 @@ OPTIONS = (
         "schedule_policy", str, "the order in which waiting requests are tried",
         default=ORDERS[0], choices=ORDERS,
         idle="one step has no queue",
-        idle_under_load=OVERRIDDEN,
+        idle_under_load="no prompts share a beginning here that the order could go by",
     ),
     SglangOption(
         "schedule_conservativeness", float, "how much of its possible output a running request is expected to make",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gnomon.spec.serving import ServingLimits
@@ -31,6 +31,11 @@ class Scheduling:
     """`schedule_policy`"""
     radix: bool = True
     """Whether prompts are found in the cache: not `disable_radix_cache`."""
+
+    @property
+    def unshared(self) -> Scheduling:
+        """What decides the same where no two prompts begin alike, and none is computed twice."""
+        return replace(self, radix=True, order="fcfs" if self.order == "lpm" else self.order)
 
     def cache(self, requests: Requests, limits: ServingLimits) -> RadixTree:
         """The cache of a replica, empty."""

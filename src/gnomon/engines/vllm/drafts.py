@@ -23,6 +23,8 @@ LOOKUP = ("ngram", "ngram_gpu")
 OWN_LAYER = ("eagle", "eagle3", "mtp")
 """One layer of the network's size and its head write a token."""
 METHODS = (NONE, *LOOKUP, "draft_model", *OWN_LAYER)
+DRAFTS = ("speculative_method", "num_speculative_tokens", "draft_acceptance", "draft_parameters", "draft_model")
+"""Settings of drafts."""
 NEEDS_MODEL = ("draft_model", "eagle", "eagle3")
 """What vLLM does not start without weights that write drafts."""
 NOT_ASYNC = ("ngram", "draft_model")
@@ -73,7 +75,7 @@ def _bad(text: str, drafts: int) -> InputError:
 def fill(settings: dict[str, Any], given: Mapping[str, Any], model: Model) -> None:
     """Settings of drafts, and whether steps are then scheduled ahead."""
     if settings["speculative_method"] == NONE:
-        for name in ("num_speculative_tokens", "draft_acceptance", "draft_parameters", "draft_model"):
+        for name in DRAFTS[1:]:
             if settings[name]:
                 raise InputError(
                     "there are no drafts without speculative_method",

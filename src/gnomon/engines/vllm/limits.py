@@ -9,7 +9,9 @@ from typing import Any
 from gnomon.engines.base import Capacity, Knob
 
 CONTEXT, SEQUENCES, TOKENS = "max_model_len", "max_num_seqs", "max_num_batched_tokens"
+SLOTS = "max_loras"
 KNOBS = (
+    Knob(name=SLOTS, values=(1, 2, 4, 8, 16, 32), label="adapter slots {}", needs="enable_lora", of_adapters=True),
     Knob(name=SEQUENCES, values=(64, 128, 256, 512, 1024), label="{} sequences"),
     Knob(name=TOKENS, values=(2048, 4096, 8192, 16384), label="chunked prefill {}"),
 )

@@ -16,7 +16,7 @@ from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.vllm import offloaders
 from gnomon.engines.vllm.captures import fill_capture
-from gnomon.engines.vllm.drafts import METHODS, assumed
+from gnomon.engines.vllm.drafts import DRAFTS, METHODS, assumed
 from gnomon.engines.vllm.drafts import fill as fill_drafts
 from gnomon.engines.vllm.experts import popularity_of, without_effect
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
@@ -176,7 +176,7 @@ OPTIONS = (
     ),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
-_DRAFTED = ("speculative_method", "num_speculative_tokens", "draft_acceptance", "draft_parameters", "async_scheduling")
+_DRAFTED = (*DRAFTS, "async_scheduling")
 _FROM_STRATEGY = {
     "tensor_parallel_size": "--tp",
     "pipeline_parallel_size": "--pp",

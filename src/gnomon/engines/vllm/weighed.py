@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gnomon.engines.base import EngineOption
-from gnomon.engines.vllm.drafts import NONE
+from gnomon.engines.vllm.drafts import DRAFTS, NONE
 from gnomon.engines.vllm.offload import GIB
 from gnomon.spec import Pool
 
 HOST_SHARE = 0.5
 """Of a host's memory that the replicas on it may keep KV blocks in: an assumption; the rest is the engine's and the
 system's."""
-DRAFTS = ("speculative_method", "num_speculative_tokens", "draft_acceptance", "draft_parameters")
 UNSHARED = "prompts of the load share no beginnings"
 
 

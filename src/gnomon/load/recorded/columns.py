@@ -18,12 +18,13 @@ ASCII = 127
 KEPT: dict[str, Any] = {
     "arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.int32, "prefix_group": np.uint64,
     "prefix_tokens": np.int32, "adapter": np.uint64, "session": np.uint64, "priority": np.int32, "think_s": np.float64,
+    "images": np.int32, "image_tokens": np.int32,
 }  # fmt: skip
 """What is kept of a block until all are read; names as numbers."""
 LENGTHS = ("input_tokens", "output_tokens")
 NAMES = ("prefix_group", "adapter", "session", "model")
 """Columns of texts, of which only equality counts; empty ones are none."""
-OPTIONAL = ("prefix_tokens", "priority", "think_s")
+OPTIONAL = ("prefix_tokens", "priority", "think_s", "images", "image_tokens")
 """Columns of numbers that may be empty, which is zero."""
 OPEN_LOOP = "without a column think_s later turns arrive at the times of the file, whenever answers come"
 ONE_MODEL = NotModelled(option="column model", why="the model that is asked about serves all requests")
@@ -73,7 +74,7 @@ class Columns:
             idle = (NotModelled(option="column session", why=OPEN_LOOP),)
         made = Requests(
             arrival, inputs, outputs, name=name, prefixes=prefixes, adapter=adapter, priority=priority, follows=follows,
-            think_s=think,
+            think_s=think, images=self.take("images").astype(np.int64) if "images" in self else None,
         )  # fmt: skip
         return made, idle
 
@@ -98,6 +99,27 @@ def name_numbers(texts: NDArray[Any]) -> NDArray[np.uint64]:
     found[found == 0] = 1
     found[words[:, 0] == 0] = 0
     return found
+
+
+class OneSize:
+    """The tokens of an image, which are the same for all images of a trace."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._found = False
+
+    def other(self, images: NDArray[Any], tokens: NDArray[Any]) -> int | None:
+        """The place of the first row with images of another size than those before it."""
+        rows = np.flatnonzero(images > 0)
+        if not rows.size:
+            return None
+        if not self._found:
+            self.tokens, self._found = int(tokens[rows[0]]), True
+        wrong = rows[tokens[rows] != self.tokens]
+        return int(wrong[0]) if wrong.size else None
+
+    def fault(self, tokens: float) -> str:
+        return f"'{tokens:.0f}' is not the {self.tokens:,} of the images before it: those of a load have one size"
 
 
 def texts_of(values: Iterable[Any]) -> NDArray[Any]:

@@ -21,6 +21,8 @@ class Found:
     spot_of: Callable[[int], str]
     """Where the request at a place stands: `line 3`."""
     not_modelled: tuple[NotModelled, ...] = ()
+    image_tokens: int = 0
+    """Of one image in a prompt, where the file says so."""
 
 
 def sorted_by_start(starts: Floats, inputs: Ints, outputs: Ints, name: str) -> tuple[Requests, Ints]:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.load.recorded.columns import LENGTHS, NAMES, ONE_MODEL, OPTIONAL, Columns, name_numbers, texts_of
+from gnomon.load.recorded.columns import LENGTHS, NAMES, ONE_MODEL, OPTIONAL, Columns, OneSize, name_numbers, texts_of
 from gnomon.load.recorded.found import Found
 from gnomon.load.recorded.lines import line_of
 from gnomon.load.recorded.records import RecordFault, Row, each_row, known_keys, number, records, whole
 from gnomon.load.rows import HIGHEST_PRIORITY, LONGEST_NAME, NOTHING_RUN
+from gnomon.spec.loads.images import MOST_IMAGES
 from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS
 
 KEYS = ("arrival_s", *LENGTHS, *NAMES, *OPTIONAL)
@@ -23,6 +24,7 @@ def read_own_lines(file: Path, limit: int | None) -> Found:
     """The requests of a file, or its first `limit`."""
     kept, timed, last_s, model = Columns(), True, 0.0, None
     seen: set[str] = set()
+    size = OneSize()
     for block in records(file, limit):
         rows: list[Row] = []
         for line, row in each_row(block, file, _row, None if limit is None else limit - kept.count):
@@ -30,11 +32,15 @@ def read_own_lines(file: Path, limit: int | None) -> Found:
                 timed = row["arrival_s"] is not None
                 model = row["model"]
             _check_row(row, timed, last_s, model, f"{file} line {line}")
+            tokens = row["image_tokens"] or 0
+            if size.other(np.array([row["images"] or 0]), np.array([tokens])) is not None:
+                raise InputError(size.fault(tokens), where=f"{file} line {line}, column image_tokens", hint=NOTHING_RUN)
             last_s = row["arrival_s"] or 0.0
             seen.update(key for key in (*NAMES, *OPTIONAL) if row[key] is not None)
             rows.append(row)
         if rows:
             kept.add(_columns(rows, timed))
+            kept.take("image_tokens")
         if kept.count == limit:
             break
     if not kept.count:
@@ -46,9 +52,11 @@ def read_own_lines(file: Path, limit: int | None) -> Found:
         raise InputError("has think_s, and no session", where=str(file), hint=NOTHING_RUN)
     if "prefix_group" in kept and "prefix_tokens" not in kept:
         raise InputError("has prefix_group, and no prefix_tokens", where=str(file), hint=NOTHING_RUN)
+    if "image_tokens" in seen and "images" not in seen:
+        raise InputError("has image_tokens, and no images", where=str(file), hint=NOTHING_RUN)
     requests, idle = kept.requests(file.name.removesuffix(".gz").removesuffix(".jsonl"))
     said = (*idle, *((ONE_MODEL,) if model is not None else ()))
-    return Found(requests, timed, lambda place: f"line {line_of(file, place, 0)}", said)
+    return Found(requests, timed, lambda place: f"line {line_of(file, place, 0)}", said, size.tokens)
 
 
 def _row(row: Row) -> Row:
@@ -60,8 +68,9 @@ def _row(row: Row) -> Row:
     for name in ("arrival_s", "think_s"):
         if found[name] is not None:
             found[name] = number(row, name, 0, MAX_ARRIVAL_S)
-    if found["prefix_tokens"] is not None:
-        found["prefix_tokens"] = whole(row, "prefix_tokens", 0, MAX_TOKENS)
+    for name, most in (("prefix_tokens", MAX_TOKENS), ("images", MOST_IMAGES), ("image_tokens", MAX_TOKENS)):
+        if found[name] is not None:
+            found[name] = whole(row, name, 0, most)
     if found["priority"] is not None:
         found["priority"] = whole(row, "priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
     for name in NAMES:

@@ -1,8 +1,9 @@
 """Traces as CSV, block by block in bounded memory, a million rows in about a second.
 
 Columns are `arrival_s,input_tokens,output_tokens` with, where there are such, `prefix_group,prefix_tokens`, `adapter`,
-`session,think_s`, `priority` and `model`; or those of the Azure LLM traces (`TIMESTAMP,ContextTokens,GeneratedTokens`),
-or of BurstGPT (`Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`); in any order, and no others.
+`session,think_s`, `priority`, `images,image_tokens` and `model`; or those of the Azure LLM traces
+(`TIMESTAMP,ContextTokens,GeneratedTokens`), or of BurstGPT (`Timestamp,Model,Request tokens,Response tokens,Total
+tokens,Log Type`); in any order, and no others.
 Arrivals never fall from one line to the next. A file of lengths only needs a rate, at which arrivals are drawn.
 """
 
@@ -21,12 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.recorded.columns import LENGTHS, NAMES, ONE_MODEL, OPTIONAL, TEXT, Columns, name_numbers
+from gnomon.load.recorded.columns import (
+    LENGTHS,
+    NAMES,
+    ONE_MODEL,
+    OPTIONAL,
+    TEXT,
+    Columns,
+    OneSize,
+    name_numbers,
+)
 from gnomon.load.recorded.found import Found
 from gnomon.load.recorded.lines import MAX_FILE, check_length, line_of, text_parts
 from gnomon.load.rows import HIGHEST_PRIORITY, NOTHING_RUN, first_fault, not_rising
 from gnomon.load.stamps import STAMP, Moment, seconds_since
 from gnomon.spec import NotModelled
+from gnomon.spec.loads.images import MOST_IMAGES
 from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS
 
 COLUMNS = {
@@ -34,7 +45,9 @@ COLUMNS = {
     "contexttokens": "input_tokens", "output_tokens": "output_tokens", "generatedtokens": "output_tokens",
     **{name: name for name in (*NAMES, *OPTIONAL)},
 }  # fmt: skip
-TOGETHER = {"prefix_group": "prefix_tokens", "prefix_tokens": "prefix_group", "think_s": "session"}
+TOGETHER = {
+    "prefix_group": "prefix_tokens", "prefix_tokens": "prefix_group", "think_s": "session", "image_tokens": "images",
+}  # fmt: skip
 """Columns that say nothing without another one."""
 BURST_GPT = {
     "timestamp": "arrival_s", "request tokens": "input_tokens", "response tokens": "output_tokens",
@@ -49,6 +62,7 @@ BURST_GPT_IDLE = (
 TYPES = {"arrival_s": "f8", "timestamp": STAMP, "input_tokens": "f8", "output_tokens": "f8"} | dict.fromkeys(
     (*NAMES, *OPTIONAL), TEXT
 )
+MOST = {"priority": HIGHEST_PRIORITY, "think_s": MAX_ARRIVAL_S, "images": MOST_IMAGES}
 FAILED = "requests without tokens of prompt or response failed, and are left out"
 
 
@@ -79,7 +93,8 @@ def read_table(file: Path, limit: int | None) -> Found:
     requests, idle = reader.kept.requests(file.name.removesuffix(".gz").removesuffix(".csv"))
     rows = reader.rows
     return Found(
-        requests, timed, lambda place: f"line {line_of(file, rows(place), 1)}", (*idle, *reader.left_out())
+        requests, timed, lambda place: f"line {line_of(file, rows(place), 1)}", (*idle, *reader.left_out()),
+        reader.size.tokens,
     )  # fmt: skip
 
 
@@ -90,6 +105,7 @@ class _Reader:
     header: Header
     file: Path
     kept: Columns = field(default_factory=Columns)
+    size: OneSize = field(default_factory=OneSize)
     _clock: str = ""
     _start: Moment | None = None
     _offset_s: float | None = None
@@ -117,6 +133,8 @@ class _Reader:
             self._check_arrivals(found["arrival_s"], text, line)
         if "model" in columns:
             self._check_model(table["model"], text, line)
+        if "image_tokens" in found:
+            self._check_size(found["images"], found.pop("image_tokens"), text, line)
         self._keep(found, most)
 
     def _keep(self, found: dict[str, NDArray[Any]], most: int | None) -> None:
@@ -161,7 +179,7 @@ class _Reader:
                 cells = np.char.strip(found[name])
                 found[name] = np.where(np.char.str_len(cells) == 0, b"0", cells).astype(np.float64)
                 least = -HIGHEST_PRIORITY if name == "priority" else 0
-                most = {"priority": HIGHEST_PRIORITY, "think_s": MAX_ARRIVAL_S}.get(name, MAX_TOKENS)
+                most = MOST.get(name, MAX_TOKENS)
                 _check(found[name], least, most, whole=name != "think_s")
         for name in NAMES:
             if name in found:
@@ -183,6 +201,13 @@ class _Reader:
             hint = f"One model serves a load: give each model's requests a file of their own. {NOTHING_RUN}"
             raise InputError(message, where=f"{self.file} line {line + place}, column model", hint=hint)
         self._model = first
+
+    def _check_size(self, images: NDArray[Any], tokens: NDArray[Any], text: str, line: int) -> None:
+        place = self.size.other(images, tokens)
+        if place is not None:
+            row = [number for number, row in enumerate(text.split("\n")) if row.strip()][place]
+            where = f"{self.file} line {line + row}, column image_tokens"
+            raise InputError(self.size.fault(float(tokens[place])), where=where, hint=NOTHING_RUN)
 
     def _check_arrivals(self, arrivals: NDArray[np.float64], text: str, line: int) -> None:
         falls = np.flatnonzero(np.diff(arrivals, prepend=self._last_s) < 0)

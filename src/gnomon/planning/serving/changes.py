@@ -15,7 +15,7 @@ from gnomon.errors import DoesNotFitError, GnomonError, InfeasibleError, InputEr
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.one_plan import UNSIMULATED, candidate_of
-from gnomon.planning.serving.plan import plan_on
+from gnomon.planning.serving.plan import best_on
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
 from gnomon.planning.serving.searched import LEAST_REQUESTS, TRACE_REQUESTS
@@ -64,7 +64,7 @@ def tuned(plan: Plan, task_of: TaskOf, progress: Progress | None = None) -> Tune
         except InputError:
             refused += 1
     helpful = sorted((pair for pair in found if _helps(pair[1], now)), key=lambda pair: _order(pair[1]))
-    best, why = _best(plan, task, {one.freed for one, _ in helpful})
+    best, why = _best(plan, task, {one.freed for one, _ in helpful}, progress)
     started = _engine(task).operations
     return TunedPlan(
         title=task.title.rpartition(":")[0],
@@ -143,9 +143,10 @@ def _knobs(plan: Plan, task: PlanTask) -> Iterator[ProposedChange]:
     """Every other value of what a search may turn, the engine's default among them."""
     engine, given = _engine(task), plan.engine.settings
     now = _filled(plan, task, given)
-    usual = _filled(plan, task, {name: value for name, value in given.items() if name not in _names(engine)})
+    usual = _filled(plan, task, {name: value for name, value in given.items() if name not in _turned(plan, task)})
     for knob in engine.knobs:
-        for value in sorted({*knob.values, int(usual[knob.name])} - {now[knob.name]}):
+        values = knob.tried(now, task.setup.adapters)
+        for value in sorted({*values, int(usual[knob.name])} - {now[knob.name]} if values else ()):
             turned = {other.name: int(now[other.name]) for other in engine.knobs} | {knob.name: value}
             if engine.goes_together(turned) and _takes(plan, task, {**given, knob.name: value}):
                 yield ProposedChange(what=knob.label.format(value), plan=_with(plan, {**given, knob.name: value}))
@@ -160,8 +161,10 @@ def _takes(plan: Plan, task: PlanTask, settings: Mapping[str, Any]) -> bool:
     return True
 
 
-def _names(engine: Engine) -> set[str]:
-    return {knob.name for knob in engine.knobs}
+def _turned(plan: Plan, task: PlanTask) -> set[str]:
+    """Settings that a search turns under this load."""
+    now = _filled(plan, task, plan.engine.settings)
+    return {knob.name for knob in _engine(task).knobs if knob.tried(now, task.setup.adapters)}
 
 
 def _defaults(plan: Plan, task: PlanTask) -> Iterator[ProposedChange]:
@@ -169,7 +172,7 @@ def _defaults(plan: Plan, task: PlanTask) -> Iterator[ProposedChange]:
     engine, given = _engine(task), dict(plan.engine.settings)
     now = _filled(plan, task, given)
     for name in given:
-        if name in _names(engine) or name in engine.settings_for(context=1):
+        if name in _turned(plan, task) or name in engine.settings_for(context=1):
             continue
         rest = {key: value for key, value in given.items() if key != name}
         usual = _filled(plan, task, rest)[name]
@@ -220,10 +223,10 @@ def _order(score: PlanScore) -> tuple[bool, float, float]:
     return not score.feasible, score.usd_h, -(score.max_rate_per_s or 0.0)
 
 
-def _best(plan: Plan, task: PlanTask, freed: set[str]) -> tuple[PlanScore | None, str]:
+def _best(plan: Plan, task: PlanTask, freed: set[str], progress: Progress | None) -> tuple[PlanScore | None, str]:
     """The best plan on the same chips, with knobs, freed settings and, where the weights allow it, formats to choose;
     or why there is none."""
-    free = {*_names(_engine(task)), *freed}
+    free = {*_turned(plan, task), *freed}
     kept = {name: value for name, value in plan.engine.settings.items() if name not in free}
     fixed = plan.checkpoint or width(plan.dtype) < width("bf16")
     asked = replace(
@@ -231,7 +234,7 @@ def _best(plan: Plan, task: PlanTask, freed: set[str]) -> tuple[PlanScore | None
         kv_dtype=plan.kv_dtype or "bf16",
     )  # fmt: skip
     try:
-        return plan_on(asked).best, ""
+        return best_on(asked, progress), ""
     except InfeasibleError as error:
         return None, error.message
     except InputError as error:

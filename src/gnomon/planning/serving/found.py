@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnomon.errors import NoPlanError
+from gnomon.planning.serving.labels import label, pool_label
 from gnomon.planning.serving.mixed import MixedPlan, may_be_mixed, search_mixed
-from gnomon.planning.serving.report import label, pool_label, price
+from gnomon.planning.serving.report import price
 from gnomon.planning.serving.searched import Prepared
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Candidate, search

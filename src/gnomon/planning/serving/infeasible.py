@@ -13,6 +13,7 @@ from gnomon.planning.proposals import named
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import ServingEvaluator
 from gnomon.planning.serving.report import PlanBook
+from gnomon.planning.serving.slots import slots_of_plan, slots_words
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import why_bounded, why_missed
 from gnomon.search import Candidate, SearchResult
@@ -30,6 +31,7 @@ def no_plan(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator
     plan, bounds = score.plan, found.bounds[score.plan.family]
     job = replace(question.job, rate_per_s=score.rate_per_s)
     why = why_bounded(plan, bounds, job) or why_missed(score, job)
+    why += slots_words(slots_of_plan(score, evaluator, question.setup.adapters))
     changes = _flags(question, plan, advice(plan, bounds, job, evaluator, evaluator.with_goals))
     tried = " or ".join(f"{flag} {value}" for flag, value in changes.items())
     where = "no plan on" if len(question.fleet.pools) == 1 else "no pool of"

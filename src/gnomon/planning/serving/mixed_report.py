@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from gnomon.planning.serving.axes import axes_of, limits_of
+from gnomon.planning.serving.goals import of_plan
 from gnomon.planning.serving.intervals import DRAWS, Spread, Spreads, estimate
+from gnomon.planning.serving.labels import pool_label
 from gnomon.planning.serving.mixed import MixedPlan, MixedPool, MixedSearch
-from gnomon.planning.serving.report import known_times, planned_load, pool_label, pool_of_plan
+from gnomon.planning.serving.report import known_times, planned_load, pool_of_plan
 from gnomon.planning.serving.unread import one_by_one, unread_columns
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate
@@ -54,6 +56,7 @@ def mixed_report(search: MixedSearch, found: MixedPlan) -> PlanReport:
         runner_up=_one_kind(search, found),
         rejected={},
         goals=task.goals,
+        goal_results=of_plan(task.goals, vars(best), best.predicted),
         command="",
         resolved=Resolved.of(task.model, first.deployment.pool),
     )

@@ -9,17 +9,17 @@ from gnomon.errors import InputError, NoPlanError
 from gnomon.planning.serving.infeasible import no_plan
 from gnomon.planning.serving.mixed import MixedPlan, may_be_mixed, search_mixed
 from gnomon.planning.serving.mixed_report import mixed_report
-from gnomon.planning.serving.report import report
+from gnomon.planning.serving.report import PlanBook, report
 from gnomon.planning.serving.searched import Prepared, formats_of
 from gnomon.planning.serving.sensitivity import with_sensitivity
 from gnomon.planning.serving.space import left_out
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.weighed import plan_weighed
-from gnomon.search import Candidate, search
+from gnomon.search import Candidate, highest_rate, search
 from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
 from gnomon.spec import Goal
-from gnomon.spec.answers import PlanReport
+from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.plan import AUTO, MIXED
 from gnomon.units import format_rate
 
@@ -27,11 +27,8 @@ from gnomon.units import format_rate
 def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     """The best plan, and what it was weighed against; raises where no plan meets the goals."""
     if task.weigh:
-        return plan_weighed(task, plan_on)
-    formats_of(task)
-    _check_asked(task.arrivals, task.goals, task.asked_objective)
-    _check_longest(task)
-    made = Prepared.of(task)
+        return plan_weighed(task, plan_on, progress)
+    made = _prepared(task)
     if task.pools == MIXED:
         found = _mixed(made)
     elif task.pools == AUTO and len(task.fleet.pools) > 1 and may_be_mixed(task):
@@ -41,6 +38,26 @@ def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     planned = {family.chip for family in made.plain}
     answer = replace(found.report, left_out=left_out(task.setup, task.fleet, made.formats, planned), asked=task.asked)
     return with_sensitivity(task, answer, found.best) if task.sensitivity else answer
+
+
+def _prepared(task: PlanTask) -> Prepared:
+    formats_of(task)
+    _check_asked(task.arrivals, task.goals, task.asked_objective)
+    _check_longest(task)
+    return Prepared.of(task)
+
+
+def best_on(task: PlanTask, progress: Progress | None = None) -> PlanScore:
+    """The best plan of equal replicas alone, as `plan_on` has it; nothing is run to compare it with others."""
+    made = _prepared(task)
+    evaluator = made.alike()
+    found = search(made.space(), evaluator, task.objective, task.job, progress=progress)
+    if found.best is None:
+        raise no_plan(task, found, evaluator)
+    most = found.best.rate_per_s
+    if task.objective.name != "throughput":
+        most = highest_rate(found.best, evaluator, found.bounds[found.best.plan.family], task.job)
+    return PlanBook(task, evaluator).score(found.best, most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Setup:
     kv_dtype: str
     techniques: tuple[str, ...] = ()
     images: RequestImages | None = None
+    adapters: int = 0
+    """Different LoRA adapters that requests ask for."""
     accepted: float = 1.0
     """Times the drafts that are accepted by the settings."""
 

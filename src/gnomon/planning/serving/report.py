@@ -13,9 +13,12 @@ from gnomon.planning.serving.axes import axes_of, limits_of
 from gnomon.planning.serving.by_rate import latency_by_rate
 from gnomon.planning.serving.disaggregated import pools_of
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
+from gnomon.planning.serving.goals import of_plan
 from gnomon.planning.serving.intervals import Spreads, estimate
+from gnomon.planning.serving.labels import label
 from gnomon.planning.serving.pools import UNSENT
 from gnomon.planning.serving.replicas import Replica
+from gnomon.planning.serving.slots import slots_of_plan
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.unread import idle_settings, one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
@@ -32,7 +35,7 @@ from gnomon.search.neighbours import (
 )
 from gnomon.spec import Chip, EngineChoice, Estimate, NotModelled, Plan, PlanPool, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
-from gnomon.spec.plan import AGGREGATED, BOTH, ROUTERS, WHOLE
+from gnomon.spec.plan import AGGREGATED, ROUTERS, WHOLE
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.workload import Floats
 from gnomon.techniques import beyond_config
@@ -73,7 +76,7 @@ def report(
         title=question.title,
         not_modelled=(
             *replica.engine.not_modelled(
-                question.engine.settings, replica.deployment, _idle(question, replica), under_load=True
+                question.engine.settings, replica.deployment, _idle(question, replica, best), under_load=True
             ),
             *_not_modelled(question, best),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
@@ -93,13 +96,14 @@ def report(
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
-        limits=limits_of(best.detail),
+        limits=limits_of(best.detail) | slots_of_plan(best, evaluator, question.setup.adapters),
         runner_up=_runner_up(book, best, found.runner_up),
         alternative=_alternative(book, found, best, met),
         next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
         goals=job.goals,
+        goal_results=of_plan(job.goals, vars(chosen), chosen.predicted),
         by_rate=tuple(latency_by_rate(best, most, evaluator, job)) if question.by_rate else (),
         command=_command(replica.engine, chip, chosen.plan),
         left_to_you=_left(replica.engine, chosen.plan),
@@ -107,11 +111,11 @@ def report(
     )
 
 
-def _idle(question: PlanTask, replica: Replica) -> tuple[str, ...]:
+def _idle(question: PlanTask, replica: Replica, best: Score) -> tuple[str, ...]:
     engine, deployment, given = replica.engine, replica.deployment, question.engine.settings
     return (
         *set_aside(engine, deployment, given),
-        *idle_settings(engine, deployment, given, question.arrivals.whole),
+        *idle_settings(engine, deployment, given, question.arrivals.whole, preempted=best.detail.preemptions > 0),
     )
 
 
@@ -152,8 +156,10 @@ def _command(engine: Engine, chip: Chip, plan: Plan) -> str:
 
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
     """What one replica's command does not cover: weights to be made first, techniques the engine does not know."""
-    if engine.operations is None or plan.pools:
+    if engine.operations is None:
         return (APART,) if plan.disaggregated else ()
+    if plan.pools:  # an export has their servers and their router
+        return ()
     plain = replace(plan, replicas=1, goals=())
     beyond = beyond_config(plan.strategy.techniques)
     return tuple(engine.operations.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
@@ -258,24 +264,6 @@ def price(question: PlanTask, plan: Candidate) -> float:
     return sum(pool.chips * question.chip(pool.family.chip).price_usd_h for _, pool in pools_of(plan))
 
 
-def label(question: PlanTask, plan: Candidate) -> str:
-    """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`; of prefill and decode replicas, one after the
-    other."""
-    pools = [(role, pool_label(question, pool)) for role, pool in pools_of(plan)]
-    return " + ".join(text if role == BOTH else f"{role} {text}" for role, text in pools)
-
-
-def pool_label(question: PlanTask, plan: Candidate) -> str:
-    """Equal replicas."""
-    family = plan.family
-    labels = {knob.name: knob.label for knob in question.bindings[family.chip].engine.knobs}
-    budgets = [labels.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
-    others = {"PP": family.pp, "DP": family.dp, "EP": family.ep}
-    degrees = [f"TP {family.tp}", *(f"{name} {degree}" for name, degree in others.items() if degree > 1)]
-    parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
-    return f"{plan.replicas} x ({', '.join(parts)})"
-
-
 def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
     drawn = planned_load(question, score.rate_per_s, score.detail.requests)
     pools = tuple(pool_of_plan(question, role, pool, evaluator) for role, pool in pools_of(score.plan))
@@ -346,7 +334,8 @@ def _runner_up(book: PlanBook, best: Score, other: Score | None) -> dict[str, An
         return {"why": "no other plan on all chips of a pool meets the goals" if whole else NO_OTHER}
     why = why_second(book.question.objective.name, best, other)
     same = (other.plan.family.shape, other.plan.replicas) == (best.plan.family.shape, best.plan.replicas)
-    return book.facts(book.score(other)) | {"why": f"{why}; only step budgets differ" if same else why}
+    told = {"why": f"{why}; only step budgets differ" if same else why, "only_budgets": same}
+    return book.facts(book.score(other)) | told
 
 
 def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Score]) -> dict[str, Any]:
@@ -360,7 +349,7 @@ def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Sco
         other = other_shape(met, best, aim, book.evaluator, job)
     if other is None:
         return {}
-    return book.facts(book.score(other, draw=False)) | {"why": why_second(aim.name, best, other)}
+    return book.facts(book.score(other)) | {"why": why_second(aim.name, best, other)}
 
 
 def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) -> dict[str, Any]:

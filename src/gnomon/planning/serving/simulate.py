@@ -13,8 +13,10 @@ from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, set_flags, title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.planning.serving.evaluator import is_full
+from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.images import with_images
 from gnomon.planning.serving.results import ResultOptions, results
+from gnomon.planning.serving.slots import slots_of_run
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
@@ -25,6 +27,7 @@ from gnomon.spec import Requests, ServingLoad
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.drawing import draw
 from gnomon.spec.loads.images import RequestImages
+from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Ints, RequestTrace
 
 
@@ -54,11 +57,16 @@ def simulate_replica(
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
     check_lengths(stream, load.trace, given.trace, replica, limits.max_context)
     log = RunLog()
-    if given.concurrency is None and stream.follows is None:
+    opened = given.concurrency is None and stream.follows is None
+    if opened:
         run = simulate(stream, cost, limits, record=record, progress=progress, log=log)
     else:
         _refuse_record(record, given.concurrency)
         run = simulate_closed(stream, given.concurrency, cost, limits, log)
+
+    def within(other: ServingLimits) -> ServingRun:
+        return simulate(stream, cost, other) if opened else simulate_closed(stream, given.concurrency, cost, other)
+
     idle = (
         *set_aside(engine, deployment, replica.settings),
         *idle_settings(engine, deployment, replica.settings, stream, preempted=run.preemptions > 0),
@@ -73,11 +81,12 @@ def simulate_replica(
         *unused_times(given.trace, given.concurrency),
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
-    if load.images is not None:
+    if load.images is not None and stream.images is None:
         inputs |= {"images": load.images.text}
     times = run.requests.arrival_s, run.first_token_s, run.finish_s
     sustained = sustained_rps(*times, saturation_rps(stream, cost, limits), full=is_full(run, limits))
     found = results(run, log, deployment, given.options)
+    found |= {"slots": slots_of_run(run, limits, stream.adapters, within)}
     answer = _report(engine, deployment, run, inputs, stream=stream, sustained=sustained, found=found)
     return replace(answer, resolved=replica.resolved, not_modelled=unmodelled, sessions=_sessions(stream.sessions, run))
 
@@ -117,8 +126,9 @@ def _report(
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
     clients = inputs.get("concurrency")
     made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
+    drawn = bands(engine, deployment, run, stream, sustained=sustained, clients=clients)
     return ServingReport(
-        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}{_image_words(inputs)}",
+        title=f"{title_of(engine, deployment)}: {stream_words(run.requests, inputs)}{_image_words(inputs, stream)}",
         saturation_rps=sustained,
         overloaded=clients is None
         and overloaded(
@@ -147,9 +157,9 @@ def _report(
         peak_kv_blocks=run.peak_kv_blocks,
         cache_hit_rate=run.cache_hit_rate,
         inputs=inputs,
-        bands=bands(engine, deployment, run, stream, sustained=sustained, clients=clients),
+        bands=drawn,
         run=run,
-        **found,
+        **{**found, "goals": with_bands(found.get("goals", ()), drawn)},
     )
 
 
@@ -176,7 +186,9 @@ def check_lengths(stream: Requests, file: str, trace: RequestTrace | None, repli
     raise InputError(message, where=where, hint=f"{hint}.")
 
 
-def _image_words(inputs: Mapping[str, Any]) -> str:
+def _image_words(inputs: Mapping[str, Any], stream: Requests) -> str:
+    if stream.images is not None:
+        return f", {int(stream.images.sum()):,} images in all"
     images = inputs.get("images")
     return f", {RequestImages.read(images).words}" if images else ""
 

@@ -9,6 +9,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.errors import InputError
 from gnomon.planning.serving.bands import DRAWN, PART, Band, band_of
+from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.pools import (
     UNSENT,
     BoundPool,
@@ -48,7 +49,8 @@ def simulate_pools(given: PoolsInput, progress: Callable[[int], None] | None = N
         progress(len(stream))
     found = as_run(system, run)
     more = pool_results(found, list(system.replicas_of(run, logs)), given.options) if logged else {}
-    return replace(pools_report(given, system, run, found, stream), **more)
+    answer = replace(pools_report(given, system, run, found, stream), **more)
+    return replace(answer, goals=with_bands(answer.goals, answer.bands))
 
 
 def as_run(system: PooledSystem, run: SystemRun) -> ServingRun:

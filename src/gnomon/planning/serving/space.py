@@ -94,17 +94,23 @@ def _run_in(setup: Setup, pool: Pool, dtype: str) -> str | None:
 def _budgets(
     setup: Setup, pool: Pool, runs_in: Callable[[Pool, str], str | None], dtypes: tuple[str, ...]
 ) -> dict[str, tuple[int, ...]]:
-    """The values to try of each knob that the settings do not fix, the engine's default first, then from large to
-    small."""
+    """The values to try of each knob that the settings do not fix, from large to small; the engine's default before
+    them, but for slots of adapters, of which it has one."""
     usable = [own for own in (runs_in(pool, dtype) for dtype in dtypes) if own]
     if not usable:
         return {}
     engine, deployment = _deployed(setup, pool, usable[0])
     found: dict[str, tuple[int, ...]] = {}
     for knob in engine.knobs:
+        values = knob.tried(deployment.settings, setup.adapters)
+        if not values:
+            continue
         default = int(deployment.settings[knob.name])
-        fixed = _is_fixed(engine, deployment, setup.engine.settings, knob)
-        tried = tuple(dict.fromkeys([default, *sorted(knob.values, reverse=True)]))
+        taken = _taken(engine, deployment, setup.engine.settings, knob)
+        fixed = setup.engine.settings.get(knob.name) is not None or not taken - {default}
+        values = tuple(value for value in values if value in taken) if knob.needs else values
+        first = () if knob.of_adapters else (default,)
+        tried = tuple(dict.fromkeys([*first, *sorted({*values, default}, reverse=True)]))
         found[knob.name] = (default,) if fixed else tried
     return found
 
@@ -120,16 +126,14 @@ def _deployed(setup: Setup, pool: Pool, dtype: str) -> tuple[Engine, Deployment]
     raise refused[0]
 
 
-def _is_fixed(engine: Engine, deployment: Deployment, given: Mapping[str, Any], knob: Knob) -> bool:
-    """Whether settings say a knob, by its name or by another that the engine has for it: then the engine takes no other
-    value of it beside them."""
-    if given.get(knob.name) is not None:
-        return True
+def _taken(engine: Engine, deployment: Deployment, given: Mapping[str, Any], knob: Knob) -> set[int]:
+    """Values of a knob that the engine takes beside settings; where these say it by another name that the engine has
+    for it, no other value than theirs."""
+    found = set()
     for value in knob.values:
         try:
             engine.settings({**given, knob.name: value}, deployment.model, deployment.pool)
         except InputError:
             continue
-        if value != deployment.settings[knob.name]:
-            return False
-    return True
+        found.add(value)
+    return found

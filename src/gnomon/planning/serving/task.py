@@ -46,6 +46,8 @@ class PlanTask:
     """Whether the best plan is also simulated at other rates."""
     weigh: bool = False
     """Whether techniques and options of the engine are weighed beside those that are given."""
+    chosen: tuple[str, ...] = ()
+    """What was weighed and is in every plan of this task, beside techniques and the format of the KV cache."""
     sensitivity: bool = False
     """Whether it is said what the best plan would be if the inputs were otherwise."""
     accepted: float = 1.0
@@ -63,12 +65,13 @@ class PlanTask:
         """A load without a rate is planned for throughput."""
         return named_objective((self.asked_objective or "cost") if self.arrivals.rate_per_s else "throughput")
 
-    @property
+    @cached_property
     def setup(self) -> Setup:
         """What all plans share."""
         return Setup(
             model=self.model, bindings=self.bindings, engine=self.engine, kv_dtype=self.kv_dtype,
             techniques=self.techniques, accepted=self.accepted, images=self.arrivals.load.images,
+            adapters=self.arrivals.whole.adapters,
         )  # fmt: skip
 
     @property
@@ -92,6 +95,8 @@ class PlanTask:
     def stream(self) -> str:
         load = self.arrivals.load
         what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
-        what += f" with {load.images.words}" if load.images else ""
+        if load.images:
+            counted = self.arrivals.trace is not None and self.arrivals.trace.pictured
+            what += f" with {'up to ' if counted else ''}{load.images.words}"
         least = "at least " if self.objective.name == "throughput" else ""
         return f"{what} at {least}{format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what

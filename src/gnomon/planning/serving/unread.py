@@ -28,6 +28,7 @@ CHUNKED = (ChunkedPolicy, OrderedPolicy, SteppedPolicy)
 """Schedulers that decide the same, each with more features than the one before it."""
 ADAPTER_LIMITS = {one.name for one in fields(ServingLimits) if "adapter" in one.name}
 """Limits that only requests with adapters meet."""
+ORDERING = ("by_priority", "host_blocks", *ADAPTER_LIMITS)
 ROUTED = "plans take turns one by one, at the earliest time they can arrive: a router may send them anywhere"
 
 
@@ -64,8 +65,9 @@ def idle_settings(
             gone["by_priority"] = False
         if stream.prefixes is None and not preempted:
             gone |= {"host_blocks": 0, "host_block_s": 0.0, "host_copy_s": 0.0}
-        return replace(limits, **gone, policy=_scheduler(limits), cache=None, kv_blocks=0)
+        return replace(limits, **gone, policy=_scheduler(limits, alone), cache=None, kv_blocks=0)
 
+    alone = stream.prefixes is None and not preempted
     limits = engine.limits(deployment)
     kept, before = dict(given), limits
     for name in (*given, *given):  # some can only be left out once others are
@@ -77,17 +79,23 @@ def idle_settings(
             other = engine.limits(replace(deployment, settings=dict(deployment.settings) | settings))
         except GnomonError:
             continue
-        alone = stream.prefixes is None and not preempted and _scheduler(limits) == _scheduler(other)
-        names = ("by_priority", "host_blocks", *ADAPTER_LIMITS, *(["cache"] if alone else []))
-        ordered = any(getattr(before, one) != getattr(other, one) for one in names)
-        if ordered and told(limits) == told(other):
+        ordered = any(getattr(before, one) != getattr(other, one) for one in ORDERING)
+        cached = alone and _maker(before.cache) != _maker(other.cache)
+        if (ordered or cached) and told(limits) == told(other):
             kept, before = fewer, other
     return tuple(name for name in given if name not in kept)
 
 
-def _scheduler(limits: ServingLimits) -> Any:
-    """What makes the scheduler; one and the same for all that are chunked."""
-    return None if limits.policy in CHUNKED else limits.policy
+def _scheduler(limits: ServingLimits, alone: bool) -> Any:
+    """What makes the scheduler; one and the same for all that are chunked. Where every prompt is `alone`, without what
+    only matters to those that share beginnings."""
+    found = None if limits.policy in CHUNKED else _maker(limits.policy)
+    return getattr(found, "unshared", found) if alone else found
+
+
+def _maker(called: Any) -> Any:
+    """What a method belongs to: two are the same where these are equal."""
+    return getattr(called, "__self__", called)
 
 
 def one_by_one(load: ServingLoad, trace: RequestTrace | None) -> tuple[NotModelled, ...]:

@@ -15,6 +15,7 @@ from gnomon.errors import GnomonError
 from gnomon.planning.serving.found import FoundPlan, found_plan
 from gnomon.planning.serving.searched import formats_of
 from gnomon.planning.serving.task import PlanTask
+from gnomon.search.best_first import Progress
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.answers.serving import WeighedTechnique
 from gnomon.techniques import ServingTechnique, served, techniques
@@ -43,13 +44,17 @@ class WeighedChoice:
 Chosen = tuple[WeighedChoice, ...]
 
 
-def plan_weighed(task: PlanTask, planner: Planner) -> PlanReport:
-    """The best plan over all combinations, with what each technique would buy by itself."""
+def plan_weighed(task: PlanTask, planner: Planner, progress: Progress | None = None) -> PlanReport:
+    """The best plan over all combinations, with what each technique would buy by itself; `progress` is called with the
+    combinations searched and those there are."""
     every = list(_choices(task))
     open_to = [choice for choice in every if not choice.reject_reason]
     found: dict[Chosen, FoundPlan] = {}
     refused: dict[Chosen, str] = {}
-    for chosen in _combinations(open_to):
+    each = list(_combinations(open_to))
+    for place, chosen in enumerate(each):
+        if progress:
+            progress(place, len(each))
         try:
             found[chosen] = found_plan(_with(task, open_to, chosen))
         except GnomonError as error:
@@ -114,10 +119,18 @@ def _with(task: PlanTask, choices: list[WeighedChoice], chosen: Chosen) -> PlanT
     kv_dtype = next((choice.kv_dtype for choice in chosen if choice.kv_dtype), task.kv_dtype)
     names = (*task.techniques, *(name for choice in chosen for name in choice.techniques))
     found = replace(
-        task, weigh=False, techniques=names, kv_dtype=kv_dtype, engine=replace(task.engine, settings=settings)
-    )
+        task, weigh=False, techniques=names, kv_dtype=kv_dtype, engine=replace(task.engine, settings=settings),
+        chosen=tuple(_told_in_labels(choices, chosen)),
+    )  # fmt: skip
     formats_of(found)  # refuses a technique that applies to no plan
     return found
+
+
+def _told_in_labels(choices: list[WeighedChoice], chosen: Chosen) -> Iterator[str]:
+    """Options that are not as the engine has them by itself; techniques and formats have names of their own."""
+    for choice in choices:
+        if not choice.techniques and not choice.kv_dtype and (choice in chosen) != choice.usual:
+            yield f"no {choice.name}" if choice.usual else choice.name
 
 
 def _best(found: Mapping[Chosen, FoundPlan]) -> Chosen:

@@ -23,8 +23,8 @@ def page(answer: SideBySide) -> Page:
         figures=figures(answer),
         blocks=[
             *notes("", [*verdicts(answer), *alike]),
-            *table("What differs", ("field", *names), different(answer), "<" * (1 + len(names))),
             *table("Figures, with intervals of 90%", head, rows, "<" + ">" * (len(head) - 1)),
+            *table("What differs", ("field", *names), different(answer), "<" * (1 + len(names))),
             *_plots(answer),
             *(block for plan in answer.plans for block in inputs_table(plan, "Plan")),
         ],

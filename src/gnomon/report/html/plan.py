@@ -15,8 +15,9 @@ from gnomon.report.plan import (
     ROUTED,
     SENSITIVITY_HEAD,
     PlanLine,
-    alternative_lines,
     axes_words,
+    beside_best,
+    beside_lines,
     binding_lines,
     changed_lines,
     energy_lines,
@@ -25,14 +26,15 @@ from gnomon.report.plan import (
     near_tie_lines,
     prices,
     rate_rows,
-    runner_up_lines,
+    run_lines,
     searched_words,
     sensitivity_rows,
     shown_times,
     times,
     weighed_lines,
 )
-from gnomon.report.text import digits, known
+from gnomon.report.serve import crossing_lines
+from gnomon.report.text import digits, folder_of, known
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.workload import ServingLoad
@@ -150,7 +152,7 @@ def _goals(answer: PlanReport) -> list[PageBlock]:
 def _plans(answer: PlanReport, shown: list[tuple[str, str]]) -> list[PageBlock]:
     """The best plan, the runner-up, the best of another shape, the next cheaper plan, near ties and the Pareto set,
     each once."""
-    beside = [("runner-up", answer.runner_up), ("other shape", answer.alternative)]
+    beside = beside_best(answer)
     beside += [("next cheaper", answer.next_cheaper)]
     beside += [("near tie", tie) for tie in answer.near_ties]
     listed = [("best", PlanLine.of(answer.best))]
@@ -172,10 +174,10 @@ def _plans(answer: PlanReport, shown: list[tuple[str, str]]) -> list[PageBlock]:
 
 
 def _reasons(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
-    told = [*energy_lines(answer.best), *changed_lines(answer), *headroom_lines(answer)]
+    told = [*energy_lines(answer.best), *changed_lines(answer), *crossing_lines(answer.goal_results)]
+    told += headroom_lines(answer)
     told += [f"binding: {text}" for text in binding_lines(answer)]
-    told += [f"runner-up: {text}" for text in runner_up_lines(answer, shown)]
-    told += [f"other shape: {text}" for text in alternative_lines(answer, shown)]
+    told += [f"{name}: {text}" for name, text in beside_lines(answer, shown)]
     return told + [f"near tie: {text}" for text in near_tie_lines(answer)]
 
 
@@ -186,7 +188,6 @@ def _rejected(counts: Mapping[str, int]) -> list[PageBlock]:
 
 def _run(answer: PlanReport) -> list[PageBlock]:
     """What starts it, and what is not in the command."""
-    replicas = answer.best.plan.replicas
-    each = f", once for each of the {replicas:,} replicas" if replicas > 1 else ""
-    shown: list[PageBlock] = [Listing(f"Run it{each}", answer.command)] if answer.command else []
+    (command, more) = ([text for _, text in run_lines(answer, folder_of("deploy", answer.to_dict()))] + ["", ""])[:2]
+    shown: list[PageBlock] = [Listing(f"Run it{f', {more}' if more else ''}", command)] if command else []
     return [*shown, *notes("Not in the command", answer.left_to_you)]

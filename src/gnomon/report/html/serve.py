@@ -11,6 +11,7 @@ from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.serve import (
     METRICS,
     STATISTICS,
+    crossing_lines,
     figures,
     filling_words,
     goal_rows,
@@ -44,7 +45,7 @@ def page(answer: ServingReport) -> Page:
         figures=[*_banded(answer), *power],
         blocks=[
             *table("Goals", ("goal", "limit", "predicted", ""), goal_rows(answer), "<>><"),
-            *notes("", [goodput_words(answer)]),
+            *notes("", [*crossing_lines(answer.goals), goodput_words(answer)]),
             *_plots(answer),
             *_shares(answer),
             *table("Times, with intervals of 90% where known", ("", *shown), rows, "<" + ">" * len(shown)),

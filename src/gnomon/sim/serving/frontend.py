@@ -44,6 +44,7 @@ class FrontEnd:
     __slots__ = (
         "_before_s",
         "_egress_s",
+        "_image_tokens",
         "_ingress_s",
         "_most_s",
         "_output_egress_s",
@@ -63,7 +64,8 @@ class FrontEnd:
         self._most_s = limits.request_s / (1 - MOST_OUTPUT_SHARE)
         self._ingress_s, self._egress_s = limits.ingress_s, limits.egress_s
         self._output_egress_s = limits.egress_sequence_s
-        self._pictured = limits.images.count * limits.images.tokens if limits.images else 0
+        self._image_tokens = limits.images.tokens if limits.images else 0
+        self._pictured = limits.images.count * self._image_tokens if limits.images else 0
         """Tokens of every prompt that are images, which no tokenizer makes."""
         self._tokenize_s, self._tokenized_s = limits.tokenize_s, -inf
         """Of a token, and when the tokenizer is through with the last prompt."""
@@ -92,7 +94,10 @@ class FrontEnd:
 
     def all_visible_s(self, requests: Requests, first: int) -> Iterator[float]:
         """The same of all requests from a place on, some thousands at a time."""
-        columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
+        prompts = requests.input_tokens
+        if requests.images is not None:  # what is not text is taken off every prompt alike
+            prompts = prompts + self._pictured - requests.images * self._image_tokens
+        columns = (requests.arrival_s, prompts, requests.output_tokens)
         for at in range(first, len(requests), AT_ONCE):
             yield from self._visible_s(*(column[at : at + AT_ONCE].tolist() for column in columns))
 

@@ -34,6 +34,7 @@ class HeldRun:
             and _shares_alike(known, requests)
             and _alike(known.adapter, requests.adapter)
             and _alike(known.priority, requests.priority)
+            and _alike(known.images, requests.images)
         )
 
 

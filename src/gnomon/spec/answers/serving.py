@@ -31,13 +31,19 @@ class PlanFigures(TypedDict, total=False):
     power_w: Estimate
 
 
-class GoalResult(TypedDict):
+class GoalResult(TypedDict, total=False):
     """A goal beside what the run gave."""
 
     goal: str
     limit_s: float
     value_s: float | None
     met: bool
+    """By the central estimate."""
+    low_s: float
+    high_s: float
+    """The 90% interval of the value, where it is known."""
+    crosses: bool
+    """Whether the limit lies inside it: whether the goal is met is then not sure."""
 
 
 class RatePoint(TypedDict):
@@ -62,6 +68,8 @@ class OtherPlan(TypedDict, total=False):
     predicted: PlanFigures
     why: str
     buys: tuple[str, ...]
+    only_budgets: bool
+    """Whether it differs from the best in the step budgets of its engine alone; reports show `alternative` instead."""
 
 
 class Sensitivity(TypedDict, total=False):
@@ -147,6 +155,9 @@ class ServingReport(Result):
     goodput_rps: float | None = None
     """Requests per second that stay within the limits of all goals, where there are goals; and their share."""
     goodput_share: float | None = None
+    slots: Mapping[str, float] = field(default_factory=dict)
+    """Where requests have more LoRA adapters than there are slots: `adapter_slots`, `adapters`, and `slot_wait_s`, by
+    which TTFT would be shorter on average if each had one."""
     output_tokens_per_s: float
     total_tokens_per_s: float
     energy_j: float
@@ -235,7 +246,9 @@ class PlanReport(Result):
     binding: str
     limits: Mapping[str, float] = field(default_factory=dict)
     """How near the best plan is to what else may limit it: `kv_share`, the most of a replica's KV cache that was in
-    use, `clock`, the clock under the power limit as a share of the highest, and `preemptions`."""
+    use, `clock`, the clock under the power limit as a share of the highest, and `preemptions`; with LoRA adapters for
+    which there are fewer slots, `adapter_slots`, `adapters`, and `slot_wait_s`, by which TTFT would be shorter on
+    average if each had one."""
     runner_up: Annotated[Mapping[str, Any], OtherPlan]
     """The best other plan that meets the goals, and what it costs and buys."""
     alternative: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
@@ -247,6 +260,8 @@ class PlanReport(Result):
     """By cost: plans of other shapes that cost hardly more, and what that buys."""
     rejected: Mapping[str, int]
     goals: tuple[Goal, ...]
+    goal_results: tuple[GoalResult, ...] = ()
+    """Each goal beside the best plan's figure and its interval."""
     by_rate: tuple[RatePoint, ...] = ()
     """Where asked for: the best plan at rates up to and a little beyond the highest one that meets the goals."""
     weighed: tuple[WeighedTechnique, ...] = ()

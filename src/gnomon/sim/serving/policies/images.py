@@ -12,15 +12,18 @@ from typing import Self
 
 from gnomon.sim.serving.policies.encoder_cache import EncoderCache
 from gnomon.spec.serving import ImageLimits
+from gnomon.spec.workload import Requests
 
 
 class PromptImages:
     """Which images a call of the scheduler has encoded, and what that leaves to others."""
 
-    __slots__ = ("_cache", "_chosen", "_encoded", "_left", "_limits")
+    __slots__ = ("_cache", "_chosen", "_counts", "_encoded", "_left", "_limits")
 
-    def __init__(self, limits: ImageLimits) -> None:
+    def __init__(self, limits: ImageLimits, requests: Requests) -> None:
         self._limits = limits
+        self._counts = _counts(requests)
+        """Images of each request, where they differ."""
         self._cache = EncoderCache(limits.cache, limits.embeddings)
         self._left = 0
         """Images that the encoder budget of this step still has room for."""
@@ -48,8 +51,8 @@ class PromptImages:
 
     def _within(self, request: int, computed: int, new: int, encoded: list[int]) -> int:
         images = self._limits
-        each = images.tokens
-        for which in range(computed // each, min(-(-(computed + new) // each), images.count)):
+        each, count = images.tokens, images.count if self._counts is None else self._counts[request]
+        for which in range(computed // each, min(-(-(computed + new) // each), count)):
             start = which * each
             part = images.whole and computed + new < start + each
             if part and images.unsplit and computed <= start:
@@ -79,7 +82,12 @@ class PromptImages:
         """Steps whose outputs are known have computed so many tokens of a prompt: images before them are not needed."""
         self._cache.drop(request, tokens // self._limits.tokens)
 
-    def forked(self) -> Self:
+    def forked(self, requests: Requests | None) -> Self:
         other = copy(self)
+        other._counts = _counts(requests) if requests else self._counts
         other._cache, other._encoded = self._cache.forked(), self._encoded.copy()
         return other
+
+
+def _counts(requests: Requests) -> list[int] | None:
+    return None if requests.images is None else requests.images.tolist()

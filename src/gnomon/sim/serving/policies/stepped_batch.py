@@ -90,7 +90,7 @@ class SteppedBatch:
         self._line = WaitingLine(requests, limits)
         self.resumed = self._line.waiting
         self._copies = BlockCopies(limits, cache) if isinstance(cache, TieredBlocks) else None
-        self._images = PromptImages(limits.images) if limits.images else None
+        self._images = PromptImages(limits.images, requests) if limits.images else None
         self._placeless: set[int] = set()
         """Requests that have blocks for copies from the host, and no place yet."""
         self.variant, self.held_s = 0, 0.0
@@ -151,7 +151,7 @@ class SteppedBatch:
         other._placeless = self._placeless.copy()
         other.cached, other.loaded = grown(self.cached, requests), self.loaded.copy()
         other.cache = self.cache.forked(requests)
-        other._images = self._images.forked() if self._images else None
+        other._images = self._images.forked(requests) if self._images else None
         if self._copies is not None:
             assert isinstance(other.cache, TieredBlocks)
             other._copies = self._copies.forked(other.cache)
