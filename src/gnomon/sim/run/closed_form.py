@@ -1,0 +1,115 @@
+"""Goodput of a run in closed form, and the checkpoint interval that makes it highest.
+
+Failures are a Poisson process. From one failure to the next a job restarts, trains and saves; what counts of it is the
+intervals whose checkpoint was written before it ended. With rate l, interval t, cycle c (interval and stall), lag w of
+a checkpoint and restart r, the intervals of such a life are exp(-l w) / (exp(l c) - 1) on average, and its length
+1 / (l exp(-l r)), since failures may also hit a restart. So
+
+    goodput = t l exp(-l (w + r)) / (exp(l c) - 1),
+
+which is Daly's complete form (A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006,
+equation 20) where saves block training (w = 0), and Young's (CACM 1974) to first order. Waiting for repairs stops the
+clock of failures: with s spares it takes the share that Erlang's loss formula gives for s + 1 servers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gnomon.sim.run.base import Interruptions
+
+LARGEST = 700.0
+"""Exponents above it overflow; such a run makes no progress."""
+ROUNDS = 200
+"""Halvings of a bracket: more than a float has bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Shares of the elapsed time of a long run; they add up to 1."""
+
+    share: float
+    """Steps that count."""
+    stalls: float
+    """Waiting for checkpoints that were restarted from, or followed by another."""
+    lost_work: float
+    """Steps and saves after the last checkpoint before a failure."""
+    restarts: float
+    """Detection, start and loading, those that were interrupted too."""
+    repairs: float
+    """Waiting for a node where no spare is left."""
+    failures_per_s: float
+    """Of the elapsed time: none while the job waits for a node."""
+
+
+def goodput(case: Interruptions, interval_s: float) -> Goodput:
+    """Where the time of a run goes that saves a checkpoint after every `interval_s` of training."""
+    rate, cycle = case.failures_per_s, case.cycle_s(interval_s)
+    if rate <= 0:
+        return Goodput(
+            share=interval_s / cycle, stalls=1 - interval_s / cycle, lost_work=0.0, restarts=0.0, repairs=0.0,
+            failures_per_s=0.0,
+        )  # fmt: skip
+    written = sum(share * _decay(rate * lag) for share, lag, _ in case.kinds)
+    restarted = sum(share * _decay(rate * restart) for share, _, restart in case.kinds)
+    waiting = erlang_b(case.spares + 1, rate * case.hardware * case.repair_s)
+    # Intervals of one life, of which the first waits for no checkpoint before it.
+    once = written * _decay(rate * (interval_s + case.stall_s))
+    intervals = once / -math.expm1(-rate * cycle)
+    saved_s = intervals * cycle - once * (cycle - interval_s - case.stall_s)
+    up = (1 - waiting) * restarted
+    return Goodput(
+        share=up * rate * interval_s * intervals,
+        stalls=up * rate * (saved_s - interval_s * intervals),
+        lost_work=up * (1 - rate * saved_s),
+        restarts=(1 - waiting) * (1 - restarted),
+        repairs=waiting,
+        failures_per_s=(1 - waiting) * rate,
+    )
+
+
+def first_order(case: Interruptions, interval_s: float) -> float:
+    """Goodput without the chance of two failures in one interval, restart or repair (Young 1974)."""
+    rate = case.failures_per_s
+    lost = sum(share * (lag + restart) for share, lag, restart in case.kinds) + case.cycle_s(interval_s) / 2
+    return interval_s / case.cycle_s(interval_s) * max(0.0, 1 - rate * lost)
+
+
+def young_interval_s(stall_s: float, failures_per_s: float) -> float:
+    """The best interval to first order: sqrt(2 x stall x mean time between failures)."""
+    return math.sqrt(2 * stall_s / failures_per_s)
+
+
+def daly_interval_s(stall_s: float, failures_per_s: float) -> float:
+    """The best interval of the complete form, where 1 - l t = exp(-l (t + stall))."""
+    if stall_s <= 0:
+        return 0.0
+    load = failures_per_s * stall_s
+    low, high = 0.0, 1.0
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 - middle > _decay(middle + load) else (low, middle)
+    return (low + high) / 2 / failures_per_s
+
+
+def best_interval_s(case: Interruptions, step_s: float) -> float:
+    """The multiple of a step with the highest goodput. It is no shorter than a checkpoint takes to be written."""
+    least = max(1, math.ceil(case.busy_s / step_s - 1e-9))
+    if case.failures_per_s <= 0:
+        return least * step_s
+    below = max(least, math.floor(daly_interval_s(case.stall_s, case.failures_per_s) / step_s))
+    return max((below, below + 1), key=lambda steps: goodput(case, steps * step_s).share) * step_s
+
+
+def erlang_b(servers: int, load: float) -> float:
+    """The share of time in which all servers are busy, with `load` arrivals per service time (Erlang 1917). It depends
+    on the mean service time alone."""
+    blocked = 1.0
+    for server in range(1, servers + 1):
+        blocked = load * blocked / (server + load * blocked)
+    return blocked
+
+
+def _decay(exponent: float) -> float:
+    return math.exp(-exponent) if exponent < LARGEST else 0.0
