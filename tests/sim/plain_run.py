@@ -45,13 +45,13 @@ class PlainRun:
     def work(self) -> None:
         """An interval, the wait for the checkpoint before it, and its own."""
         free_s = self.written[-1][2] if self.written else 0.0
-        if self.passes(TRAIN, self.interval_s) and self.passes(STALL, free_s - self.now):
-            if self.passes(STALL, self.case.stall_s):
-                self.ahead += 1
-                at = self.now
-                self.written.append((at + self.case.soft_lag_s, at + self.case.hard_lag_s, at + self.case.busy_s))
-                return
-        self.recover()
+        trained = self.passes(TRAIN, self.interval_s) and self.passes(STALL, free_s - self.now)
+        if not trained or not self.passes(STALL, self.case.stall_s):
+            self.recover()
+            return
+        self.ahead += 1
+        at = self.now
+        self.written.append((at + self.case.soft_lag_s, at + self.case.hard_lag_s, at + self.case.busy_s))
 
     def passes(self, what: str, seconds: float) -> bool:
         """Whether time passes without a failure."""
