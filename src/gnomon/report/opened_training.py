@@ -180,7 +180,7 @@ def _goodput(answer: TrainingReport) -> tuple[AnswerNode, ...]:
         return ()
     failures = run.failures
     formula = f"{failures['per_gpu_hour']:.3g} failures per GPU and hour on {len(answer.ranks):,} GPUs"
-    lost = tuple(AnswerNode(name=name, shown=f"{share}, {time}") for name, share, time in lost_rows(answer, run))
+    lost = tuple(AnswerNode(name=name, shown=f"{share}, {time}") for name, share, time in lost_rows(run))
     good = AnswerNode(
         name="goodput",
         shown=goodput_words(run).removeprefix("goodput "),

@@ -67,9 +67,9 @@ def spare_words(run: RunReliability) -> str:
     return f"{plural(run.spares, 'spare node')}, paid for" if run.spares else "no spare nodes"
 
 
-def lost_rows(answer: TrainingReport, run: RunReliability) -> list[tuple[str, str, str]]:
+def lost_rows(run: RunReliability) -> list[tuple[str, str, str]]:
     """Where the time goes that does not count: what, share of the run, how long."""
-    wall_s = answer.run["days"] * DAYS
+    wall_s = run.days.value * DAYS
     return [
         (name, f"{share:.1%}", format_duration(share * wall_s))
         for key, name in LOST.items()
@@ -82,7 +82,7 @@ def reliability_lines(answer: TrainingReport, style: Style) -> list[str]:
     run = answer.reliability
     if run is None:
         return []
-    rows = [("where the rest of the run goes", "share", "time"), *lost_rows(answer, run)]
+    rows = [("where the rest of the run goes", "share", "time"), *lost_rows(run)]
     shown = headed(rows, "<>>", style) if len(rows) > 1 else []
     return [
         f"  {style.strong(goodput_words(run))}: {failure_words(run)}",

@@ -161,9 +161,9 @@ def run_figures(answer: TrainingReport) -> Iterable[str]:
     yield f"{format_count(run['steps'])} steps"
     days = run["days"]
     length, unit = (days, "days") if days >= 1 else (24 * days, "h")
-    scale = length / days
-    low, high = answer.bands.get("run", {}).get("days", (days * time.low / time.value, days * time.high / time.value))
-    edges = f" ({digits(low * scale)} to {digits(high * scale)})" if low < high else ""
+    lasting = answer.reliability.days if answer.reliability else time
+    scale = length / lasting.value
+    edges = f" ({digits(lasting.low * scale)} to {digits(lasting.high * scale)})" if lasting.low < lasting.high else ""
     yield f"{digits(length)} {unit}{edges}"
     yield format_money(run["cost_usd"])
     yield scaled(1000 * run["energy_kwh"], "Wh")

@@ -83,7 +83,7 @@ def with_failures(report: TrainingReport, asked: FaultTolerance | None, given: M
         report,
         run={name: one.value for name, one in figures.items()},
         bands={**report.bands, "run": edges},
-        reliability=_reliability(run, drawn),
+        reliability=_reliability(run, drawn, figures["days"]),
         assumed=(*report.assumed, *_assumed(run)),
         inputs={**report.inputs, **given},
     )
@@ -203,11 +203,12 @@ def _joules(run: PlannedRun, wall_s: Any, trained_s: Any, watts: Any) -> Any:
     return trained_s * watts + (wall_s - trained_s) * waiting + wall_s * spare
 
 
-def _reliability(run: PlannedRun, drawn: tuple[Floats, Outcomes]) -> RunReliability:
+def _reliability(run: PlannedRun, drawn: tuple[Floats, Outcomes], days: Estimate) -> RunReliability:
     steps, found = drawn
     time, share = run.step.step_s, run.found
     return RunReliability(
         goodput=Estimate(share.share, run.steps * steps / found.wall_s, time.provenance, time.source),
+        days=days,
         days_without_failures=run.steps * run.step_s / DAYS,
         failures={
             "name": run.asked.failures.name,

@@ -60,7 +60,7 @@ def _reliability(answer: TrainingReport) -> list[PageBlock]:
     run = answer.reliability
     if run is None:
         return []
-    rows = lost_rows(answer, run)
+    rows = lost_rows(run)
     drawn = [
         Bar(name, run.lost[key], run.lost[key], run.lost[key], f"{run.lost[key]:.1%}")
         for key, name in LOST.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from gnomon.spec.answers.base import Result
-from gnomon.spec.answers.shapes import NumberRange
+from gnomon.spec.answers.shapes import NumberRange, Time
 from gnomon.spec.estimate import Estimate
 
 Share = Annotated[Estimate, NumberRange(0.0, 1.0)]
@@ -60,6 +60,8 @@ class RunReliability(Result):
     """Goodput of a run, its share of the elapsed time in steps that count, and where the rest goes."""
 
     goodput: Share
+    days: Time
+    """Elapsed: 90% of runs take no less and no more than its interval."""
     days_without_failures: float
     failures: Annotated[Mapping[str, Any], RunFailures]
     checkpoints: Annotated[Mapping[str, Any], RunCheckpoints]
