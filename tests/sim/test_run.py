@@ -17,6 +17,7 @@ from gnomon.sim.run import (
     first_order,
     goodput,
     sampled,
+    waiting,
     young_interval_s,
 )
 
@@ -96,6 +97,36 @@ def test_sampled_runs_are_distributed_as_plain_ones(seed: int) -> None:
     assert np.abs(apart).max() <= 2.23 * math.sqrt(5 / (4 * runs))
     assert np.all(many.trained_s >= count * interval * (1 - 1e-9))
     assert np.all(many.trained_s <= many.wall_s * (1 + 1e-9))
+
+
+@pytest.mark.battery(2)
+@pytest.mark.parametrize("seed", range(12))
+def test_spares_are_used_up_first(seed: int) -> None:
+    """Runs of a few repair times: their mean length has what they wait for, from all spares at the start on."""
+    pick = random.Random(seed)
+    case = Interruptions(
+        failures_per_s=10 ** -pick.uniform(3.5, 5), hardware=pick.choice([0.5, 1.0]), stall_s=5.0,
+        soft_restart_s=300.0, hard_restart_s=300.0, repair_s=86400.0, spares=pick.choice([0, 1, 2, 5]),
+    )  # fmt: skip
+    interval, runs = 600.0, 800
+    count = pick.choice([0.1, 0.5, 2.0, 8.0]) * case.repair_s / interval
+    found = goodput(case, interval, count * interval)
+    rates = np.full(runs, case.failures_per_s)
+    wall = sampled(case, np.full(runs, interval), rates, count, expected=1.0, seed=seed).wall_s
+    assert wall.mean() == pytest.approx(count * interval / found.share, abs=NEAR * wall.std() / math.sqrt(runs))
+    assert found.repairs <= goodput(case, interval).repairs * (1 + 1e-9)
+    assert sum((found.share, found.stalls, found.lost_work, found.restarts, found.repairs)) == pytest.approx(1)
+
+
+def test_waiting_is_erlangs_in_the_long_run() -> None:
+    case = Interruptions(
+        failures_per_s=1e-4, hardware=1.0, stall_s=1.0, soft_restart_s=1.0, hard_restart_s=1.0, repair_s=1e4, spares=1
+    )
+    assert waiting(case, math.inf) == erlang_b(2, 1.0) == 0.2
+    assert waiting(case, 199 * 1e4) == pytest.approx(0.2, rel=0.01)
+    shares = [waiting(case, length) for length in (1e2, 1e3, 1e4, 1e5, 1e6)]
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(1e2 / 1e4 / 4, rel=0.02)  # half of the last state's time, for half a repair
 
 
 def test_a_long_run_has_the_closed_forms_length() -> None:

@@ -168,7 +168,8 @@ def run_figures(answer: TrainingReport) -> Iterable[str]:
     yield format_money(run["cost_usd"])
     yield scaled(1000 * run["energy_kwh"], "Wh")
     if "co2_kg" in run:
-        yield f"{digits(run['co2_kg'] / 1e3)} t CO2"
+        tonnes = run["co2_kg"] / 1e3
+        yield f"{digits(tonnes)} t CO2" if tonnes >= 1 else f"{digits(1e3 * tonnes)} kg CO2"
 
 
 def count_word(count: float | None) -> str | None:

@@ -17,9 +17,9 @@ from gnomon.sim.run import (
     Interruptions,
     Outcomes,
     best_interval_s,
-    erlang_b,
     goodput,
     sampled,
+    waiting,
     young_interval_s,
 )
 from gnomon.spec import Estimate
@@ -97,9 +97,8 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
     steps = step.job.load.steps
     assert steps is not None  # the question asks for tokens
     times, ranks = checkpoint_times(step, asked), step.job.strategy.ranks
-    rate = asked.failures.per_gpu_hour * ranks / HOURS
     case = Interruptions(
-        failures_per_s=rate,
+        failures_per_s=asked.failures.per_gpu_hour * ranks / HOURS,
         hardware=asked.failures.hardware,
         stall_s=times.stall_s,
         soft_lag_s=times.soft_lag_s,
@@ -108,14 +107,16 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
         soft_restart_s=asked.detection_s + asked.restart_s + times.soft_load_s,
         hard_restart_s=asked.detection_s + asked.restart_s + times.hard_load_s,
         repair_s=asked.repair_s,
-        spares=_spares(asked, rate),
     )
     step_s = step.step_s.value
     best = min(max(1, round(best_interval_s(case, step_s) / step_s)), steps)
     every = _every(asked, step_s, steps) or best
-    found = goodput(case, every * step_s)
+    found = goodput(replace(case, repair_s=0.0), every * step_s)
     if found.share < LEAST:
         raise _hopeless(case, every * step_s)
+    work_s = steps * step_s
+    case = replace(case, spares=_spares(asked, case, work_s / found.share))
+    found = goodput(case, every * step_s, work_s)
     return PlannedRun(step=step, asked=asked, times=times, case=case, steps=steps, every=every, best=best, found=found)
 
 
@@ -128,16 +129,23 @@ def _every(asked: FaultTolerance, step_s: float, steps: int) -> int:
     return every
 
 
-def _spares(asked: FaultTolerance, rate: float) -> int:
+def _spares(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
     """As asked for, or the fewest that leave hardly any wait, at the highest rate of the interval."""
     if asked.spares is not None:
         return asked.spares
-    load = rate * math.exp(ABOVE * asked.failures.spread) * asked.failures.hardware * asked.repair_s
-    blocked, spares = erlang_b(1, load), 0
-    while blocked > ENOUGH and spares < MOST_SPARES:
-        spares += 1
-        blocked = load * blocked / (spares + 1 + load * blocked)
-    return spares
+    often = case.at(case.failures_per_s * math.exp(ABOVE * asked.failures.spread))
+
+    def enough(spares: int) -> bool:
+        return waiting(replace(often, spares=spares), active_s) <= ENOUGH
+
+    high = 0
+    while not enough(high) and high < MOST_SPARES:
+        high = 2 * high + 1
+    low = high // 2  # too few, unless none are needed
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return low if low == 0 and enough(0) else high
 
 
 def _hopeless(case: Interruptions, interval_s: float) -> InfeasibleError:
@@ -238,7 +246,7 @@ def _checkpoints(run: PlannedRun) -> dict[str, Any]:
         "best_every_steps": run.best,
         "best_interval_s": run.best * run.step_s,
         "young_interval_s": young_interval_s(times.stall_s, run.case.failures_per_s),
-        "goodput_at_best": goodput(run.case, run.best * run.step_s).share,
+        "goodput_at_best": goodput(run.case, run.best * run.step_s, run.steps * run.step_s).share,
     }
 
 

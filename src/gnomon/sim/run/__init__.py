@@ -13,11 +13,11 @@ from gnomon.sim.run.closed_form import (
     Goodput,
     best_interval_s,
     daly_interval_s,
-    erlang_b,
     first_order,
     goodput,
     young_interval_s,
 )
+from gnomon.sim.run.repairs import erlang_b, waiting
 from gnomon.sim.run.sampled import Outcomes, sampled
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "first_order",
     "goodput",
     "sampled",
+    "waiting",
     "young_interval_s",
 ]

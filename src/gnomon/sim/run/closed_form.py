@@ -8,8 +8,8 @@ a checkpoint and restart r, the intervals of such a life are exp(-l w) / (exp(l 
     goodput = t l exp(-l (w + r)) / (exp(l c) - 1),
 
 which is Daly's complete form (A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 2006,
-equation 20) where saves block training (w = 0), and Young's (CACM 1974) to first order. Waiting for repairs stops the
-clock of failures: with s spares it takes the share that Erlang's loss formula gives for s + 1 servers.
+equation 20) where saves block training (w = 0), and Young's (CACM 1974) to first order. Waiting for repairs
+(`repairs.py`) stops the clock of failures, so that it takes its share of the elapsed time beside all of that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 
 from gnomon.sim.run.base import Interruptions
+from gnomon.sim.run.repairs import waiting
 
 LARGEST = 700.0
 """Exponents above it overflow; such a run makes no progress."""
@@ -43,8 +44,9 @@ class Goodput:
     """Of the elapsed time: none while the job waits for a node."""
 
 
-def goodput(case: Interruptions, interval_s: float) -> Goodput:
-    """Where the time of a run goes that saves a checkpoint after every `interval_s` of training."""
+def goodput(case: Interruptions, interval_s: float, work_s: float = math.inf) -> Goodput:
+    """Where the time of a run goes that saves a checkpoint after every `interval_s` of training; `work_s` is how long
+    all its steps take, which matters where it is not much longer than repairs are."""
     rate, cycle = case.failures_per_s, case.cycle_s(interval_s)
     if rate <= 0:
         return Goodput(
@@ -53,19 +55,20 @@ def goodput(case: Interruptions, interval_s: float) -> Goodput:
         )  # fmt: skip
     written = sum(share * _decay(rate * lag) for share, lag, _ in case.kinds)
     restarted = sum(share * _decay(rate * restart) for share, _, restart in case.kinds)
-    waiting = erlang_b(case.spares + 1, rate * case.hardware * case.repair_s)
     # Intervals of one life, of which the first waits for no checkpoint before it.
     once = written * _decay(rate * (interval_s + case.stall_s))
     intervals = once / -math.expm1(-rate * cycle)
     saved_s = intervals * cycle - once * (cycle - interval_s - case.stall_s)
-    up = (1 - waiting) * restarted
+    useful = restarted * rate * interval_s * intervals
+    waits = waiting(case, work_s / useful if useful > 0 else math.inf)
+    up = (1 - waits) * restarted
     return Goodput(
-        share=up * rate * interval_s * intervals,
+        share=(1 - waits) * useful,
         stalls=up * rate * (saved_s - interval_s * intervals),
         lost_work=up * (1 - rate * saved_s),
-        restarts=(1 - waiting) * (1 - restarted),
-        repairs=waiting,
-        failures_per_s=(1 - waiting) * rate,
+        restarts=(1 - waits) * (1 - restarted),
+        repairs=waits,
+        failures_per_s=(1 - waits) * rate,
     )
 
 
@@ -100,15 +103,6 @@ def best_interval_s(case: Interruptions, step_s: float) -> float:
         return least * step_s
     below = max(least, math.floor(daly_interval_s(case.stall_s, case.failures_per_s) / step_s))
     return max((below, below + 1), key=lambda steps: goodput(case, steps * step_s).share) * step_s
-
-
-def erlang_b(servers: int, load: float) -> float:
-    """The share of time in which all servers are busy, with `load` arrivals per service time (Erlang 1917). It depends
-    on the mean service time alone."""
-    blocked = 1.0
-    for server in range(1, servers + 1):
-        blocked = load * blocked / (server + load * blocked)
-    return blocked
 
 
 def _decay(exponent: float) -> float:
