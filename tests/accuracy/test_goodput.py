@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,14 @@ def test_the_run_that_the_rate_is_from_is_kept_out() -> None:
 def test_a_miss_has_its_cause() -> None:
     for row in goodput_rows():
         assert row.within or "None of that is in a prediction." in row.run.note
+
+
+def test_the_guide_has_them() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    for row in goodput_rows():
+        name = row.run.title.partition(",")[0].partition(" 176B")[0]
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {name}")]
+        assert f"| {row.predicted:.1%} |" in line
 
 
 def test_every_figure_says_how_it_is_known() -> None:

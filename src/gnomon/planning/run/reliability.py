@@ -22,7 +22,7 @@ from gnomon.sim.run import (
     waiting,
     young_interval_s,
 )
-from gnomon.spec import Estimate
+from gnomon.spec import Estimate, NotModelled
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.run import RunReliability
 from gnomon.spec.cluster import KWH_J
@@ -85,8 +85,16 @@ def with_failures(report: TrainingReport, asked: FaultTolerance | None, given: M
         bands={**report.bands, "run": edges},
         reliability=_reliability(run, drawn, figures["days"]),
         assumed=(*report.assumed, *_assumed(run)),
+        not_modelled=(*report.not_modelled, *_idle(run, given)),
         inputs={**report.inputs, **given},
     )
+
+
+def _idle(run: PlannedRun, given: Mapping[str, Any]) -> Iterator[NotModelled]:
+    """A repair time that no figure depends on."""
+    if "repair_time_s" in given and run.asked.spares is not None and not run.found.repairs:
+        why = f"no run waits for a repair with {run.case.spares:,} spare nodes"
+        yield NotModelled(option=f"--repair-time {given['repair_time_s']:g}s", why=why)
 
 
 def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
