@@ -343,6 +343,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --checkpoint-every 5
   --checkpoint-mode lazy
   --spares 3
+  --elastic
   --detection-time 1h
   --restart-time 1h
   --repair-time 9d
@@ -353,6 +354,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --checkpoint-every 5
   --checkpoint-mode synchronous
   --spares 3
+  --elastic
   --detection-time 1h
   --restart-time 1h
   --repair-time 9d
@@ -453,6 +455,7 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --checkpoint-every 5
   --checkpoint-mode synchronous
   --spares 3
+  --elastic
   --detection-time 1h
   --restart-time 1h
   --repair-time 9d

@@ -89,6 +89,20 @@ def test_more_spares_are_never_worse() -> None:
     assert [one.reliability.spares for one in runs if one.reliability] == [0, 1, 2, 3]
 
 
+def test_going_on_without_a_node_beats_waiting_for_it() -> None:
+    waits, goes_on = found(spares=0), run_of(elastic=True)
+    told = goes_on.reliability
+    assert told is not None and told.elastic and told.spares == 0
+    assert waits.goodput.value < told.goodput.value < found().goodput.value
+    assert 0 < told.lost["repairs"] < waits.lost["repairs"]
+    assert math.fsum([told.goodput.value, *told.lost.values()]) == pytest.approx(1, abs=1e-9)
+    assert goes_on.run["days"] == pytest.approx(told.days_without_failures / told.goodput.value)
+    assert goes_on.bands["run"]["days"][0] < goes_on.run["days"] < goes_on.bands["run"]["days"][1]
+    assert "--elastic" in str(goes_on)
+    with_spare = found(elastic=True, spares=2)
+    assert with_spare.goodput.value > told.goodput.value
+
+
 def test_the_fewest_spares_that_leave_hardly_any_wait() -> None:
     auto = found()
     assert auto.lost["repairs"] <= 1e-3
@@ -191,6 +205,9 @@ REFUSED = {
     "long": ({"checkpoint_every": 10**9}, "more than the"),
     "mode": ({"checkpoint_mode": "eager"}, "unknown checkpoint mode"),
     "spares": ({"spares": -1}, "--spares"),
+    "elastic": ({"failures": None, "elastic": True}, "does nothing without --failures"),
+    "one node": ({"on": "H100:8", "elastic": True}, "one node cannot go on"),
+    "one replica": ({"on": "H100:16", "tp": 8, "pp": 2, "elastic": True}, "one data-parallel replica cannot go on"),
     "grid": ({"grid": "Atlantis"}, "unknown grid"),
     "memory": (
         {"on": "H100:8", "tokens": 1e9, "model": "llama-3.1-405b", "tp": 8, "pp": 1},

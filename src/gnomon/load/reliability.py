@@ -60,6 +60,7 @@ def fault_tolerance(question: RunQuestion, pool: Pool) -> FaultTolerance | None:
         every_steps=steps,
         every_s=seconds,
         spares=_spares(question.spares),
+        elastic=question.elastic,
         detection_s=detection,
         restart_s=restart,
         repair_s=repair,

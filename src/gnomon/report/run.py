@@ -64,7 +64,12 @@ def checkpoint_words(run: RunReliability) -> Iterator[str]:
 
 
 def spare_words(run: RunReliability) -> str:
-    return f"{plural(run.spares, 'spare node')}, paid for" if run.spares else "no spare nodes"
+    spares = f"{plural(run.spares, 'spare node')}, paid for" if run.spares else "no spare nodes"
+    return f"{spares}; without one, fewer data-parallel replicas go on" if run.elastic else spares
+
+
+def lost_names(run: RunReliability) -> dict[str, str]:
+    return LOST | ({"repairs": "slower without nodes in repair"} if run.elastic else {})
 
 
 def lost_rows(run: RunReliability) -> list[tuple[str, str, str]]:
@@ -72,7 +77,7 @@ def lost_rows(run: RunReliability) -> list[tuple[str, str, str]]:
     wall_s = run.days.value * DAYS
     return [
         (name, f"{share:.1%}", format_duration(share * wall_s))
-        for key, name in LOST.items()
+        for key, name in lost_names(run).items()
         if (share := run.lost[key]) > NOTHING
     ]
 

@@ -37,6 +37,8 @@ LEAST = 1e-3
 """Goodput below which a run is called hopeless."""
 RUNS = 16
 """Runs that are drawn for each draw of the step time."""
+NO_WAIT = 1e-12
+"""A share that no figure shows."""
 ABOVE = 1.645
 """Standard deviations of the 95% quantile."""
 TOO = "async-checkpointing"
@@ -92,7 +94,7 @@ def with_failures(report: TrainingReport, asked: FaultTolerance | None, given: M
 
 def _idle(run: PlannedRun, given: Mapping[str, Any]) -> Iterator[NotModelled]:
     """A repair time that no figure depends on."""
-    if "repair_time_s" in given and run.asked.spares is not None and not run.found.repairs:
+    if "repair_time_s" in given and run.asked.spares is not None and run.found.repairs < NO_WAIT:
         why = f"no run waits for a repair with {run.case.spares:,} spare nodes"
         yield NotModelled(option=f"--repair-time {given['repair_time_s']:g}s", why=why)
 
@@ -115,6 +117,7 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
         soft_restart_s=asked.detection_s + asked.restart_s + times.soft_load_s,
         hard_restart_s=asked.detection_s + asked.restart_s + times.hard_load_s,
         repair_s=asked.repair_s,
+        replicas=_replicas(step, asked),
     )
     step_s = step.step_s.value
     best = min(max(1, round(best_interval_s(case, step_s) / step_s)), steps)
@@ -128,6 +131,18 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
     return PlannedRun(step=step, asked=asked, times=times, case=case, steps=steps, every=every, best=best, found=found)
 
 
+def _replicas(step: TrainingStep, asked: FaultTolerance) -> int:
+    """What a job may go on without: replicas, or nodes where each has several; 0 of one that waits."""
+    if not asked.elastic:
+        return 0
+    nodes = math.ceil(step.job.strategy.ranks / step.pool.per_node)
+    parts = min(step.job.strategy.dp, nodes)
+    if parts < 2:
+        lacking = "one node" if nodes < 2 else "one data-parallel replica"
+        raise InputError(f"a job of {lacking} cannot go on without it", where="--elastic", hint="Leave it out.")
+    return parts
+
+
 def _every(asked: FaultTolerance, step_s: float, steps: int) -> int:
     """Steps between checkpoints as asked for; 0 where nothing was."""
     every = asked.every_steps or (max(1, round(asked.every_s / step_s)) if asked.every_s else 0)
@@ -139,8 +154,8 @@ def _every(asked: FaultTolerance, step_s: float, steps: int) -> int:
 
 def _spares(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
     """As asked for, or the fewest that leave hardly any wait, at the highest rate of the interval."""
-    if asked.spares is not None:
-        return asked.spares
+    if asked.spares is not None or asked.elastic:
+        return asked.spares or 0
     often = case.at(case.failures_per_s * math.exp(ABOVE * asked.failures.spread))
 
     def enough(spares: int) -> bool:
@@ -173,7 +188,7 @@ def outcomes(run: PlannedRun) -> tuple[Floats, Outcomes]:
     away = np.random.default_rng(DRAWS).normal(size=steps.size).clip(-3, 3)
     rates = run.case.failures_per_s * np.exp(run.asked.failures.spread * away)
     lengths = [
-        run.steps * step / goodput(run.case.at(rate), run.every * step).share * rate
+        run.steps * step / goodput(replace(run.case.at(rate), repair_s=0.0), run.every * step).share * rate
         for step, rate in zip(steps.tolist(), rates.tolist(), strict=True)
     ]
     intervals = run.steps / run.every
@@ -237,6 +252,7 @@ def _reliability(run: PlannedRun, drawn: tuple[Floats, Outcomes], days: Estimate
         checkpoints=_checkpoints(run),
         lost=_lost(run),
         spares=run.case.spares,
+        elastic=run.asked.elastic,
     )
 
 
@@ -280,4 +296,6 @@ def _assumed(run: PlannedRun) -> Iterator[str]:
     if asked.repair_s == REPAIR_S and run.case.hardware:
         share = f"{run.case.hardware:.0%} of failures take a node out (Llama 3's share, arXiv:2407.21783)"
         yield f"{share}, for a day"
+    if asked.elastic:
+        yield "every node in repair is of another replica, and rejoins at the next restart"
     yield from run.times.assumed

@@ -18,10 +18,12 @@ import math
 from dataclasses import dataclass
 
 from gnomon.sim.run.base import Interruptions
-from gnomon.sim.run.repairs import waiting
+from gnomon.sim.run.repairs import elastic_speeds, waiting
 
 LARGEST = 700.0
 """Exponents above it overflow; such a run makes no progress."""
+ELASTIC_ROUNDS = 4
+"""Of an elastic run's speed and the time that it then takes."""
 ROUNDS = 200
 """Halvings of a bracket: more than a float has bits."""
 
@@ -39,7 +41,7 @@ class Goodput:
     restarts: float
     """Detection, start and loading, those that were interrupted too."""
     repairs: float
-    """Waiting for a node where no spare is left."""
+    """Waiting for a node where no spare is left, or what the steps of a job without it take longer."""
     failures_per_s: float
     """Of the elapsed time: none while the job waits for a node."""
 
@@ -47,29 +49,56 @@ class Goodput:
 def goodput(case: Interruptions, interval_s: float, work_s: float = math.inf) -> Goodput:
     """Where the time of a run goes that saves a checkpoint after every `interval_s` of training; `work_s` is how long
     all its steps take, which matters where it is not much longer than repairs are."""
-    rate, cycle = case.failures_per_s, case.cycle_s(interval_s)
+    rate = case.failures_per_s
     if rate <= 0:
+        share = interval_s / case.cycle_s(interval_s)
         return Goodput(
-            share=interval_s / cycle, stalls=1 - interval_s / cycle, lost_work=0.0, restarts=0.0, repairs=0.0,
+            share=share, stalls=1 - share, lost_work=0.0, restarts=0.0, repairs=0.0,
             failures_per_s=0.0,
         )  # fmt: skip
-    written = sum(share * _decay(rate * lag) for share, lag, _ in case.kinds)
     restarted = sum(share * _decay(rate * restart) for share, _, restart in case.kinds)
-    # Intervals of one life, of which the first waits for no checkpoint before it.
-    once = written * _decay(rate * (interval_s + case.stall_s))
-    intervals = once / -math.expm1(-rate * cycle)
-    saved_s = intervals * cycle - once * (cycle - interval_s - case.stall_s)
-    useful = restarted * rate * interval_s * intervals
-    waits = waiting(case, work_s / useful if useful > 0 else math.inf)
-    up = (1 - waits) * restarted
+    elapsed_s, speeds = work_s, _full_speed(restarted)
+    for _ in range(ELASTIC_ROUNDS if case.replicas else 1):
+        speeds = elastic_speeds(case, elapsed_s) if case.replicas else speeds
+        lives = [(share, _life(case, interval_s, speed)) for speed, share in speeds]
+        useful = rate * interval_s * sum(share * life.intervals for share, life in lives)
+        elapsed_s = work_s / useful if useful > 0 else math.inf
+    waits = waiting(case, elapsed_s)
+    up = 1 - waits
     return Goodput(
-        share=(1 - waits) * useful,
-        stalls=up * rate * (saved_s - interval_s * intervals),
-        lost_work=up * (1 - rate * saved_s),
-        restarts=(1 - waits) * (1 - restarted),
-        repairs=waits,
-        failures_per_s=(1 - waits) * rate,
+        share=up * useful,
+        stalls=max(up * rate * sum(share * (life.saved_s - life.steps_s) for share, life in lives), 0.0),
+        lost_work=max(up * (restarted - rate * sum(share * life.saved_s for share, life in lives)), 0.0),
+        restarts=up * (1 - restarted),
+        repairs=waits + max(up * (rate * sum(share * life.steps_s for share, life in lives) - useful), 0.0),
+        failures_per_s=up * rate,
     )
+
+
+def _full_speed(restarted: float) -> tuple[tuple[float, float], ...]:
+    return ((1.0, restarted),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Life:
+    """From a restart to the next failure, on average."""
+
+    intervals: float
+    """Whose checkpoints were written."""
+    steps_s: float
+    """Their steps."""
+    saved_s: float
+    """Their steps and stalls."""
+
+
+def _life(case: Interruptions, interval_s: float, speed: float) -> _Life:
+    rate, steps_s = case.failures_per_s, interval_s / speed
+    cycle = case.cycle_s(steps_s)
+    written = sum(share * _decay(rate * lag) for share, lag, _ in case.kinds)
+    once = written * _decay(rate * (steps_s + case.stall_s))  # the first waits for no checkpoint before it
+    intervals = once / -math.expm1(-rate * cycle)
+    saved_s = intervals * cycle - once * (cycle - steps_s - case.stall_s)
+    return _Life(intervals=intervals, steps_s=intervals * steps_s, saved_s=saved_s)
 
 
 def first_order(case: Interruptions, interval_s: float) -> float:
@@ -101,8 +130,17 @@ def best_interval_s(case: Interruptions, step_s: float) -> float:
     least = max(1, math.ceil(case.busy_s / step_s - 1e-9))
     if case.failures_per_s <= 0:
         return least * step_s
+
+    def share(steps: int) -> float:
+        return goodput(case, steps * step_s).share
+
     below = max(least, math.floor(daly_interval_s(case.stall_s, case.failures_per_s) / step_s))
-    return max((below, below + 1), key=lambda steps: goodput(case, steps * step_s).share) * step_s
+    if case.replicas:  # with fewer of them steps last longer
+        below, high = max(least, below // case.replicas), below + 1
+        while high - below > 1:
+            middle = (below + high) // 2
+            below, high = (middle, high) if share(middle + 1) > share(middle) else (below, middle)
+    return max((below, below + 1), key=share) * step_s
 
 
 def _decay(exponent: float) -> float:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gnomon.sim.run.base import Interruptions
 from gnomon.spec.workload import Floats
 
+Counts = NDArray[np.int64]
 MOST_FAILURES = 4000
 """Of one run. What is left of a longer one takes its share of the mean, and adds to the spread by its square root."""
 
@@ -20,7 +21,7 @@ class Outcomes:
 
     wall_s: Floats
     trained_s: Floats
-    """In steps, those that were lost too."""
+    """In steps, those that were lost too; of a job with fewer nodes its share of them."""
 
 
 def sampled(
@@ -53,36 +54,47 @@ def _lives(
 ) -> Outcomes:
     """From one failure to the next, all runs side by side: a wait for a node, a restart, then training."""
     runs = interval_s.size
-    waits = np.maximum(case.busy_s - interval_s, 0.0)
-    cycle = interval_s + waits + case.stall_s
+    speed = np.ones(runs)
     wall, trained, left = np.zeros(runs), np.zeros(runs), np.full(runs, intervals)
     restart = np.zeros(runs)
-    ready = np.zeros((runs, case.spares))
+    broken = np.zeros(runs, np.int64)
     going = np.ones(runs, bool)
     while going.any():
         lasting = drawn.exponential(1.0, runs) / rates
+        steps_s = interval_s / speed
+        waits = np.maximum(case.busy_s - steps_s, 0.0)
+        cycle = steps_s + waits + case.stall_s
         hard = drawn.random(runs) < case.hardware
-        repair = drawn.exponential(case.repair_s, runs) if case.repair_s else np.zeros(runs)
         run_s = np.maximum(lasting - restart, 0.0)
-        needs = left * cycle - waits  # after a restart no checkpoint is being written
+        needs = np.maximum(left * cycle - waits, left * steps_s)  # after a restart no checkpoint is being written
         done = going & (run_s >= needs)
         run_s = np.where(done, needs, run_s)
         wall += np.where(going, np.where(done, restart + run_s, lasting), 0.0)
         begun = np.floor((run_s + waits) / cycle)
-        partly = np.minimum(run_s - begun * cycle + np.where(begun, waits, 0.0), interval_s)
-        trained += np.where(going, begun * interval_s + partly, 0.0)
+        partly = np.minimum(run_s - begun * cycle + np.where(begun, waits, 0.0), steps_s)
+        trained += np.where(going, begun * interval_s + partly * speed, 0.0)
         lag = np.where(hard, case.hard_lag_s, case.soft_lag_s)
         saved = np.maximum(np.floor((run_s + waits - lag) / cycle), 0.0)
         left = np.where(going, np.where(done, 0.0, left - saved), left)
         going = going & ~done
         restart = np.where(hard, case.hard_restart_s, case.soft_restart_s)
-        wait, ready = _replaced(wall, repair, ready, going & hard)
-        wall += wait
+        if case.repair_s:
+            wait, broken = _replaced(case, lasting, broken, hard, drawn)
+            wall += np.where(going, wait, 0.0)
+        if case.replicas:
+            speed = 1 - np.clip(broken - case.spares, 0, case.replicas - 1) / case.replicas
     return Outcomes(wall_s=wall, trained_s=trained)
 
 
-def _replaced(wall: Floats, repair: Floats, ready: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Seconds until the first of the spares, or the node itself, is there; and when the others are."""
-    nodes = np.sort(np.concatenate([ready, (wall + repair)[:, None]], axis=1), axis=1)
-    wait = np.where(hit, np.maximum(nodes[:, 0] - wall, 0.0), 0.0)
-    return wait, np.where(hit[:, None], nodes[:, 1:], ready)
+def _replaced(
+    case: Interruptions, lasting: Floats, broken: Counts, hard: NDArray[np.bool_], drawn: np.random.Generator
+) -> tuple[Floats, Counts]:
+    """Seconds that a failure waits for the first of the nodes in repair, where no spare is left, and how many are then
+    in repair. Each comes back after an exponential time, so that only their number counts."""
+    back = drawn.binomial(broken, -np.expm1(-lasting / case.repair_s))
+    broken = broken - back + hard
+    if case.replicas:
+        return np.zeros(hard.size), broken
+    waits = broken > case.spares
+    first = drawn.exponential(case.repair_s, hard.size) / (case.spares + 1)
+    return np.where(waits, first, 0.0), np.minimum(broken, case.spares)

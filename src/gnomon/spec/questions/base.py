@@ -47,9 +47,10 @@ def flag(
     return field(default=default, metadata={FLAG: made})
 
 
-def last_flag(name: str, kind: str, metavar: str, help: str) -> Any:
+def last_flag(name: str, kind: str, metavar: str, help: str, *, default: Any = None) -> Any:
     """A flag that need not be given and that help lists behind the others."""
-    return field(default=None, metadata={FLAG: Flag(names=(name,), kind=kind, metavar=metavar, help=help, last=True)})
+    made = Flag(names=(name,), kind=kind, metavar=metavar, help=help, last=True)
+    return field(default=default, metadata={FLAG: made})
 
 
 def argument(kind: str, metavar: str, help: str) -> Any:
