@@ -183,6 +183,21 @@ def test_bytes_of_a_checkpoint_are_blooms() -> None:
     assert each == pytest.approx(2.3 * 1024**4 / 176.247e9, rel=0.05)
 
 
+def test_rates_are_the_same_in_any_unit() -> None:
+    """A node of H100s has eight."""
+    rates = ["2e-4/gpu-hour", "1.6e-3/node-hour", "38.4/1000-node-days", "1/5000-gpu-hours", "1.7532/gpu-year"]
+    told = [found(failures=rate).failures["per_gpu_hour"] for rate in rates]
+    assert told == pytest.approx([2e-4] * len(rates))
+
+
+def test_own_disks_are_faster_and_lost_with_their_node() -> None:
+    shared, local = (found(checkpoint_to=to, checkpoint_mode="synchronous") for to in ("shared", "local"))
+    assert local.checkpoints["stall_s"] < shared.checkpoints["stall_s"]
+    copied = found().checkpoints["write_s"]
+    assert local.checkpoints["write_s"] == pytest.approx(copied)  # uploaded in the background
+    assert local.goodput.value > shared.goodput.value
+
+
 REFUSED = {
     "checkpoint_to=local": ({"failures": None, "checkpoint_to": "local"}, "does nothing without --failures"),
     "spares=2": ({"failures": None, "spares": 2}, "does nothing without --failures"),
