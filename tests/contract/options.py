@@ -342,7 +342,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --checkpoint-to local
   --checkpoint-every 5
   --checkpoint-mode lazy
-  --spares 3
+  --spares 9
   --elastic
   --detection-time 1h
   --restart-time 1h
@@ -353,7 +353,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --checkpoint-to local
   --checkpoint-every 5
   --checkpoint-mode synchronous
-  --spares 3
+  --spares 9
   --elastic
   --detection-time 1h
   --restart-time 1h
@@ -454,7 +454,7 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --checkpoint-to local
   --checkpoint-every 5
   --checkpoint-mode synchronous
-  --spares 3
+  --spares 9
   --elastic
   --detection-time 1h
   --restart-time 1h
