@@ -23,17 +23,35 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
+RUN = (
+    " --failures 2e-5/gpu-hour --checkpoint-to shared:100GB/s --checkpoint-every 30min --checkpoint-mode lazy"
+    " --spares 4 --elastic --detection-time 2min --restart-time 90s --repair-time 2d --grid FR"
+)
+RUN_FIELDS = {
+    "failures": "2e-5/gpu-hour",
+    "checkpoint_to": "shared:100GB/s",
+    "checkpoint_every": "30min",
+    "checkpoint_mode": "lazy",
+    "spares": "4",
+    "elastic": True,
+    "detection_time_s": 120.0,
+    "restart_time_s": 90.0,
+    "repair_time_s": 172800.0,
+    "grid": "FR",
+}
+
+
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
     words += " --cp-comm a2a --expert-tp 1 --with checkpoints --with vocabulary-parallel:barriers=2"
     words += (
         " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B --power-limit 0.4kW"
     )
-    assert run([*words.split(), "--no-sequence-parallel"]) == 0
+    assert run([*f"{words}{RUN}".split(), "--no-sequence-parallel"]) == 0
     ((name, (question,), _),) = calls.made
     assert name == "simulate_training"
     degrees = {"tp": 4, "pp": 2, "vp": 3, "cp": 1, "ep": 1, "dp": 8}
-    assert asdict(question) == degrees | {
+    assert asdict(question) == degrees | RUN_FIELDS | {
         "model": "m",
         "on": "H100:64",
         "seq": 4000,
@@ -65,10 +83,10 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
     words = f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto --power-limit 400W"
-    assert run(words.split()) == 0
+    assert run(f"{words}{RUN}".split()) == 0
     ((name, (question,), _),) = calls.made
     assert name == "plan_training"
-    assert asdict(question) == {
+    assert asdict(question) == RUN_FIELDS | {
         "model": "m",
         "cluster": "H100:64",
         "seq": 4000,
@@ -102,6 +120,10 @@ USAGE = [
     (f"{STEP} --tokens 0", "--tokens: '0' is not above zero"),
     (f"{STEP} --tokens -5", "--tokens: '-5'"),
     (f"{STEP} --tokens lots", "--tokens: 'lots' is not a count such as 300e9"),
+    (f"{STEP} --spares 2", "--spares: does nothing without --failures"),
+    (f"{STEP} --failures default", "--failures: does nothing without --tokens"),
+    (f"{STEP} --checkpoint-mode lasy", "--checkpoint-mode: unknown checkpoint mode 'lasy'. Near: lazy"),
+    (f"{STEP} --repair-time 3", "--repair-time: '3' has no unit"),
     (f"{STEP} --seq 0", "--seq: '0' is not a positive whole number"),
     (f"{STEP} --global-batch 1.5", "--global-batch: '1.5' is not a positive whole number"),
     (f"{STEP} --micro-batch 1e99", "--micro-batch: '1e99'"),

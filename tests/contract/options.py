@@ -352,6 +352,29 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --memory-out out.csv
   --json
   --html out.html
+{TRAINED}
+  --failures default
+  --checkpoint-to local
+  --checkpoint-every 5
+  --checkpoint-mode lazy
+  --spares 9
+  --elastic
+  --detection-time 1h
+  --restart-time 1h
+  --repair-time 9d
+  --grid FR
+{TRAINED} --tokens 1B --failures 1/gpu-day
+  --failures rsc-1
+  --checkpoint-to local
+  --checkpoint-every 5
+  --checkpoint-mode synchronous
+  --spares 9
+  --elastic
+  --detection-time 1h
+  --restart-time 1h
+  --repair-time 9d
+  --grid FR
+  --with async-checkpointing
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
   --zero 1
@@ -446,6 +469,17 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --with offload-optimizer
   --json
   --html out.html
+{SEARCH} --tokens 1B --failures 1/gpu-day
+  --failures rsc-1
+  --checkpoint-to local
+  --checkpoint-every 5
+  --checkpoint-mode synchronous
+  --spares 9
+  --elastic
+  --detection-time 1h
+  --restart-time 1h
+  --repair-time 9d
+  --grid FR
 plan train llama-3.2-3b --cluster H100:1 --seq 8192 --global-batch 64
   --with auto
 ops ops.csv --on H100

@@ -306,6 +306,25 @@ def trained(cli: Cli) -> dict[str, Any]:
     return cli("plan", "train", "llama-3.1-8b", "--cluster", "H100:16", *JOB, "--tokens", "300B")
 
 
+def test_a_run_with_failures(cli: Cli) -> None:
+    words = ["simulate", "train", "llama-3.1-8b", "--on", "H100:64", *JOB, "--tp", "2", "--tokens", "300B"]
+    words += ["--failures", "default"]
+    answer = cli(*words, "--checkpoint-to", "shared:10GB/s", "--spares", "1", "--repair-time", "6h", "--grid", "FR")
+    failures = {"name": str, "per_gpu_hour": positive, "hardware_share": share, "mtbf_s": positive, "count": positive}
+    lost = dict.fromkeys(("checkpoint_stalls", "lost_work", "detection", "restarts", "loading", "repairs"), share)
+    saved = {"bytes": positive, "mode": str, "to": str, "every_steps": int, "best_every_steps": int} | dict.fromkeys(
+        ("stall_s", "write_s", "load_s", "interval_s", "best_interval_s", "young_interval_s"), positive
+    )
+    told = {"goodput": estimate, "days": estimate, "days_without_failures": positive, "spares": int, "elastic": bool}
+    check(answer["reliability"], told | {"failures": failures, "lost": lost, "checkpoints": saved})
+    check(answer["run"], dict.fromkeys(("steps", "days", "cost_usd", "energy_kwh", "co2_kg"), positive))
+    same = gnomon.simulate_training(
+        "llama-3.1-8b", on="H100:64", seq=2048, global_batch=32, tp=2, tokens=300e9, failures="default",
+        checkpoint_to="shared:10GB/s", spares=1, repair_time_s=6 * 3600, grid="FR",
+    )  # fmt: skip
+    assert json.loads(json.dumps(same.to_dict()))["reliability"] == answer["reliability"]
+
+
 def test_plan_train(trained: dict[str, Any]) -> None:
     assert trained["schema"] == "gnomon.plan.train/1"
     check(trained, {"plans_considered": int, "plans_fit": int, "best": TRAINED, "bound_s": positive, "rejected": dict})

@@ -67,6 +67,7 @@ predict llama-3.2-1b --on H100:2 --phase train --batch 4 --tokens 2048
 predict llama-3.1-8b --on H100:4 --phase train --batch 4 --tokens 2048 --engine megatron --tp 2
 simulate train llama-3.1-8b --on H100:8 --seq 2048 --global-batch 8 --zero 3
 simulate train gpt2 --on H100:8 --seq 1024 --global-batch 8 --engine torch
+simulate train gpt2 --on H100:8 --seq 512 --global-batch 16 --tokens 1B --failures 1/gpu-day --restart-time 90s
 """.strip().splitlines()
 WRONG = """
 predict llama-3.2-1b --on H100:8 --tp 3

@@ -22,6 +22,7 @@ from gnomon.spec.answers import (
     TrainingReport,
     Verified,
 )
+from gnomon.spec.answers.run import RunReliability
 
 GIB = 1024**3
 
@@ -355,6 +356,24 @@ def trained(**changes: Any) -> TrainingReport:
         "plan": plan,
     }
     return TrainingReport(**base | changes)
+
+
+def interrupted(**changes: Any) -> RunReliability:
+    """A run that fails every three hours, with checkpoints twice as far apart as they should be."""
+    base: dict[str, Any] = {
+        "goodput": estimate(0.912, 0.03),
+        "days": estimate(37.4, 0.05),
+        "days_without_failures": 34.1,
+        "failures": {"name": "llama-3", "per_gpu_hour": 1.97e-5, "hardware_share": 0.78, "mtbf_s": 11135.0}
+        | {"count": 289.6, "source": "The Llama 3 Herd of Models"},
+        "checkpoints": {"bytes": 5.68e12, "mode": "asynchronous", "to": "shared", "stall_s": 0.35, "write_s": 22.8}
+        | {"load_s": 2.8, "every_steps": 20, "interval_s": 182.0, "best_every_steps": 10, "best_interval_s": 91.0}
+        | {"young_interval_s": 88.0, "goodput_at_best": 0.915},
+        "lost": {"checkpoint_stalls": 0.003, "lost_work": 0.007, "detection": 0.052, "restarts": 0.026}
+        | {"loading": 0.0, "repairs": 0.0},
+        "spares": 35,
+    }
+    return RunReliability(**base | changes)
 
 
 def trained_plan(**changes: Any) -> TrainingPlanReport:

@@ -123,6 +123,7 @@ def checked() -> Checked:
     )
 
 
+NO_LOSS = dict.fromkeys(("checkpoint_stalls", "lost_work", "detection", "restarts", "loading", "repairs"), 0.0)
 BANDED = {"ttft_s": {"p90": (0.08, 0.11), "mean": (0.05, 0.07)}, "output_tokens_per_s": {"mean": (1990.0, 2090.0)}}
 SERVED: dict[str, Callable[[], Any]] = {
     "served": answers.served,
@@ -165,6 +166,8 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "TrainingReport": {
         "trained": answers.trained,
         "a step alone": lambda: answers.trained(run={}),
+        "a run with failures": lambda: answers.trained(reliability=answers.interrupted()),
+        "a run with hardly any": lambda: answers.trained(reliability=answers.interrupted(spares=0, lost=NO_LOSS)),
         "too large": lambda: answers.trained(fits=False, usable_memory_bytes=10.0 * GIB, host_bytes=3.0 * GIB),
     },
     "TrainingPlanReport": {"searched": answers.trained_plan, "alone": lambda: answers.trained_plan(runner_up={})},

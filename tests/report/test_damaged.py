@@ -37,6 +37,9 @@ ANSWERS: dict[str, Any] = {
     "simulate.train": lambda: gnomon.simulate_training(
         MODEL, on="H100:4", seq=512, global_batch=8, pp=2, dp=2, tokens=1e9
     ),
+    "simulate.train, a run with failures": lambda: gnomon.simulate_training(
+        MODEL, on="H100:4", seq=512, global_batch=8, pp=2, dp=2, tokens=1e9, failures="default", spares=1
+    ),
     "plan.train": lambda: gnomon.plan_training(MODEL, cluster="H100:2", seq=512, global_batch=8),
     "try": lambda: gnomon.try_idea("offload-optimizer", model=MODEL, on="H100:2", seq=512, global_batch=8),
     "try, in serving": lambda: gnomon.try_idea("int4-weights", model=MODEL, on="H100"),

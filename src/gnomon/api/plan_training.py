@@ -9,7 +9,9 @@ from pathlib import Path
 from gnomon.errors import placed
 from gnomon.execution.targets import command_of, with_targets
 from gnomon.load import config_of
+from gnomon.load.reliability import fault_tolerance, on_grid
 from gnomon.load.training import bind_training
+from gnomon.planning.run import with_failures
 from gnomon.planning.training.best import plan_asked
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import TrainingPlanReport
@@ -28,6 +30,16 @@ def plan_training(
     engine: str = "megatron",
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
+    failures: str | None = None,
+    checkpoint_to: str | None = None,
+    checkpoint_every: str | int | None = None,
+    checkpoint_mode: str | None = None,
+    spares: str | int | None = None,
+    elastic: bool = False,
+    detection_time_s: float | None = None,
+    restart_time_s: float | None = None,
+    repair_time_s: float | None = None,
+    grid: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> TrainingPlanReport:
     """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
@@ -35,11 +47,15 @@ def plan_training(
     `techniques` go into every plan; with `auto` the search also tries each technique it knows, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
     at or above the best time. `power_limit_w` is what each chip may draw, below its own limit. Of equally fast plans
-    the one that leaves more memory free wins.
+    the one that leaves more memory free wins. `failures`, `checkpoint_to`, …, `grid` are as in `simulate_training`: the
+    run of the best plan then has its failures in it.
     """
     question = PlanTrainingQuestion(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,
-        dtype=dtype, engine=engine, techniques=techniques, power_limit_w=power_limit_w,
+        dtype=dtype, engine=engine, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
+        checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode, spares=spares,
+        elastic=elastic, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
+        repair_time_s=repair_time_s, grid=grid,
     )  # fmt: skip
     return answer(question, progress)
 
@@ -47,8 +63,11 @@ def plan_training(
 def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | None = None) -> TrainingPlanReport:
     """The best plan that a question asks for, with the command that starts it."""
     limit = question.power_limit_w
-    bound = bind_training(question.model, question.cluster, question.engine, "--cluster", limit)
+    bound = on_grid(bind_training(question.model, question.cluster, question.engine, "--cluster", limit), question.grid)
+    asked = fault_tolerance(question, bound.pool)
     with placed(question.places()):
         found = plan_asked(question, bound, progress)
+    best = with_failures(found.best, asked, question.run_given)
+    found = replace(found, best=best, inputs={**found.inputs, **question.run_given})
     config = {} if isinstance(question.model, Model) else config_of(question.model)
     return replace(found, best=with_targets(found.best), command=command_of(found.best, config))

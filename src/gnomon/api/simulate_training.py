@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gnomon.execution.targets import with_targets
+from gnomon.load.reliability import fault_tolerance, on_grid
 from gnomon.load.training import bind_training, planned_step
+from gnomon.planning.run import with_failures
 from gnomon.planning.training.asked import possible_step
 from gnomon.planning.training.report import report_step
 from gnomon.planning.unmodelled import idle_in_training
@@ -41,20 +43,35 @@ def simulate_training(
     tokens: float | None = None,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
+    failures: str | None = None,
+    checkpoint_to: str | None = None,
+    checkpoint_every: str | int | None = None,
+    checkpoint_mode: str | None = None,
+    spares: str | int | None = None,
+    elastic: bool = False,
+    detection_time_s: float | None = None,
+    restart_time_s: float | None = None,
+    repair_time_s: float | None = None,
+    grid: str | None = None,
 ) -> TrainingReport:
     """Seconds, memory of every rank, energy and dollars of one step of `global_batch` sequences of `seq` tokens.
 
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the answer
     includes the full run. `techniques` are named as in a plan: `offload-optimizer:stride=2`. Where an option is None,
     the techniques set it; else degrees are 1, the schedule 1f1b (interleaved with `vp`), recompute none, cp_comm p2p.
-    `power_limit_w` is what each chip may draw, below its own limit.
+    `power_limit_w` is what each chip may draw, below its own limit. With `failures` (`default`, or a rate such as
+    `2e-5/gpu-hour`) the run has failures, checkpoints and restarts in it, and the answer its goodput as `reliability`.
+    `grid` names the power grid, for carbon.
     """
     return answer(
         SimulateTrainingQuestion(
             model=model, on=on, seq=seq, global_batch=global_batch, micro_batch=micro_batch, tp=tp, pp=pp, vp=vp,
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
             sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp, dtype=dtype, engine=engine,
-            tokens=tokens, techniques=techniques, power_limit_w=power_limit_w,
+            tokens=tokens, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
+            checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode,
+            spares=spares, elastic=elastic, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
+            repair_time_s=repair_time_s, grid=grid,
         )
     )  # fmt: skip
 
@@ -62,7 +79,9 @@ def simulate_training(
 def answer(question: SimulateTrainingQuestion) -> TrainingReport:
     """The step that a question asks for, and what its plan can be exported to."""
     bound = bind_training(question.model, question.on, question.engine, power_limit_w=question.power_limit_w)
-    found = report_step(possible_step(question, bound, {}))
+    bound = on_grid(bound, question.grid)
+    asked = fault_tolerance(question, bound.pool)
+    found = with_failures(report_step(possible_step(question, bound, {})), asked, question.run_given)
     step = found.step.job
     idle = idle_in_training(question.recipe_given, step.strategy, step.model)
     return with_targets(replace(found, not_modelled=(*idle, *found.not_modelled)))

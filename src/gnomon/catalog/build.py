@@ -78,6 +78,7 @@ RECIPES = {
     "nodes": BookRecipe(sources="nodes.yaml"),
     "sources": BookRecipe(sources="sources.yaml"),
     "grids": BookRecipe(sources="grids.yaml", fold=fold),  # us-east-1 and us-east1 are two places
+    "failures": BookRecipe(sources="failures.yaml", fold=fold),
     "models": BookRecipe(sources="models.yaml", fold=fold, spelled=_of_model),
     "profiles": BookRecipe(sources="profiles/*.yaml", read=_profiles, fold=str, known={"kinds": _kinds}),
 }

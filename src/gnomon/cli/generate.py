@@ -63,6 +63,7 @@ KINDS = {
     "target": Kind(parser=_always(flags.target), completion=names.words(names.targets)),
     "schedule": Kind(parser=_word, completion=names.words(names.schedules)),
     "recompute": Kind(parser=_word, completion=names.words(names.recompute)),
+    "checkpoint_mode": Kind(parser=_word, completion=names.words(names.checkpoint_modes)),
     "cp_comm": Kind(parser=_word, completion=names.words(names.cp_comms)),
     "optimizer": Kind(parser=_word, completion=names.words(names.optimizers)),
     "settings": Kind(type=list[str], several=flags.settings),
@@ -90,7 +91,7 @@ def asks(question: type[Question]) -> Callable[[Callable[..., None]], Callable[.
         order = question.flags()  # what has to be given first: arguments, then the chips
         asked.sort(
             key=lambda one: (one.default is not inspect.Parameter.empty, order[one.name].names != (),
-                             order[one.name].kind != "chips")
+                             order[one.name].kind != "chips", order[one.name].last)
         )  # fmt: skip
 
         def run(**given: Any) -> None:

@@ -63,6 +63,7 @@ kv_transfers = _listed("spec.plan", "KV_TRANSFERS")
 schedules = _listed("spec.training", "SCHEDULES")
 recompute = _listed("spec.training", "RECOMPUTE")
 cp_comms = _listed("spec.training", "CP_COMMS")
+checkpoint_modes = _listed("spec.reliability", "CHECKPOINT_MODES")
 optimizers = _listed("spec.training", "OPTIMIZERS")
 
 

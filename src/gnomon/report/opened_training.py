@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gnomon.report.run import checkpoint_words, failure_words, goodput_words, lost_rows
 from gnomon.report.text import digits, gib, plural, scaled
 from gnomon.report.train import AFTER, described, fill_share, memory_range, run_figures, share
 from gnomon.spec.answers import AnswerNode, TrainingPlanReport, TrainingReport
@@ -168,5 +169,25 @@ def _spent(answer: TrainingReport) -> tuple[AnswerNode, ...]:
         AnswerNode.metric("cost", format_money(usd), f"{format_money(usd / step * 3600)}/h" if step else ""),
     ]
     if answer.run:
-        nodes.append(AnswerNode.metric("the full run", ", ".join(run_figures(answer))))
+        nodes.append(AnswerNode.metric("the full run", ", ".join(run_figures(answer)), parts=_goodput(answer)))
     return tuple(nodes)
+
+
+def _goodput(answer: TrainingReport) -> tuple[AnswerNode, ...]:
+    """The share of the run that counts, and where the rest goes."""
+    run = answer.reliability
+    if run is None:
+        return ()
+    failures = run.failures
+    formula = f"{failures['per_gpu_hour']:.3g} failures per GPU and hour on {len(answer.ranks):,} GPUs"
+    lost = tuple(AnswerNode(name=name, shown=f"{share}, {time}") for name, share, time in lost_rows(run))
+    good = AnswerNode(
+        name="goodput",
+        shown=goodput_words(run).removeprefix("goodput "),
+        formula="interval x rate x exp(-rate (lag + restart)) / (exp(rate x cycle) - 1), less waits for repairs",
+        provenance="formula",
+        source="Daly 2006, with saves in the background",
+        parts=lost,
+    )
+    rate = AnswerNode(name="failures", shown=failure_words(run), formula=formula, source=str(failures["source"]))
+    return good, rate, *(AnswerNode(name="checkpoints", shown=text) for text in checkpoint_words(run))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.report.figures import Headline
+from gnomon.report.run import in_a_sentence
 from gnomon.report.text import Style, labelled, next_steps, plural
 from gnomon.report.train import exports, memory_range, run_figures
 from gnomon.report.train import figures as step_figures
@@ -40,6 +41,8 @@ def _figures(best: TrainingReport) -> Iterator[str]:
     shown = [f"{time.value} per step {time.band}".rstrip(), mfu.value]
     shown += list(run_figures(best))[1:] if best.run else []
     yield ", ".join(shown)
+    if best.reliability:
+        yield in_a_sentence(best.reliability)
     yield memory_range(best)
 
 

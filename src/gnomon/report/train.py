@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gnomon.report.figures import Headline
+from gnomon.report.run import reliability_lines
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, folder_of, gib, headed, next_steps, scaled, words
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
+from gnomon.spec.questions.run import NEEDS_FAILURES
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
 
 AFTER = {
@@ -19,12 +21,14 @@ AFTER = {
     "weight_gather_s": "all-gather of updated weights",
     "waits_s": "waiting for checkpoints and barriers",
 }
+RUN_FLAGS = {name: f"--{name.removesuffix('_s').replace('_', '-')}" for name in ("failures", *NEEDS_FAILURES, "grid")}
+"""Flags about the run, by the names that they have among the inputs."""
 
 
 def render(answer: TrainingReport, style: Style) -> str:
     lines = [style.strong(answer.title), described(answer.inputs), "", *_answer(answer, style), ""]
     lines += [*_times(answer, style), "", *_memory(answer)]
-    lines += ["", *run_lines(answer)] if answer.run else []
+    lines += ["", *run_lines(answer), *reliability_lines(answer, style)] if answer.run else []
     return "\n".join([*lines, "", *_next(answer)])
 
 
@@ -157,13 +161,15 @@ def run_figures(answer: TrainingReport) -> Iterable[str]:
     yield f"{format_count(run['steps'])} steps"
     days = run["days"]
     length, unit = (days, "days") if days >= 1 else (24 * days, "h")
-    scale = length / time.value
-    edges = f" ({digits(time.low * scale)} to {digits(time.high * scale)})" if time.low < time.high else ""
+    lasting = answer.reliability.days if answer.reliability else time
+    scale = length / lasting.value
+    edges = f" ({digits(lasting.low * scale)} to {digits(lasting.high * scale)})" if lasting.low < lasting.high else ""
     yield f"{digits(length)} {unit}{edges}"
     yield format_money(run["cost_usd"])
     yield scaled(1000 * run["energy_kwh"], "Wh")
     if "co2_kg" in run:
-        yield f"{digits(run['co2_kg'] / 1e3)} t CO2"
+        tonnes = run["co2_kg"] / 1e3
+        yield f"{digits(tonnes)} t CO2" if tonnes >= 1 else f"{digits(1e3 * tonnes)} kg CO2"
 
 
 def count_word(count: float | None) -> str | None:
@@ -179,8 +185,16 @@ def same_job(inputs: Mapping[str, Any]) -> list[Any]:
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
     said += flag("--tokens", count_word(inputs.get("tokens")))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
+    said += [word for name, option in RUN_FLAGS.items() for word in _run_words(option, inputs.get(name), name)]
     said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
+
+
+def _run_words(option: str, value: Any, name: str) -> Iterable[Any]:
+    """What was asked about the run, as a flag takes it; durations are kept in seconds."""
+    if isinstance(value, bool):
+        return (option,) if value else ()
+    return flag(option, f"{value:g}s" if name.endswith("_s") and value is not None else value)
 
 
 def planned_again(inputs: Mapping[str, Any], on: str) -> str:

@@ -48,6 +48,7 @@ _STEP = (
     KeyFigure(name="energy of a step", path="energy_j", unit="J"),
     KeyFigure(name="days", path="run.days"),
     KeyFigure(name="cost of the run", path="run.cost_usd", unit="usd"),
+    KeyFigure(name="goodput", path="reliability.goodput", unit="share", higher_is_better=True),
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from gnomon.spec.answers.base import UNKNOWN, NotModelled, Resolved, Result
+from gnomon.spec.answers.run import RunReliability
 from gnomon.spec.answers.shapes import OR_EMPTY, Degree, Inputs, Time
 from gnomon.spec.answers.step import Shortage
 from gnomon.spec.estimate import Estimate
@@ -71,6 +72,8 @@ class TrainingReport(Result):
     cost_usd: float
     run: Annotated[Mapping[str, float], OR_EMPTY, ("steps", "days", "cost_usd", "energy_kwh")]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
+    reliability: RunReliability | None = None
+    """Failures, checkpoints and goodput of that run, where failures are asked for; `run` then has them in it."""
     bands: Mapping[str, Any] = field(default_factory=dict)
     """The ends of the intervals of figures that are plain numbers here, by name; those of `run` within it."""
     targets: tuple[str, ...]

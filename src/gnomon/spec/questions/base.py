@@ -30,6 +30,8 @@ class Flag:
     them in."""
     least: int = 1
     most: int | None = None
+    last: bool = False
+    """Whether help lists it behind the flags that are not."""
 
     @property
     def where(self) -> str:
@@ -42,6 +44,12 @@ def flag(
 ) -> Any:
     """A field that is a flag; without a default it has to be given."""
     made = Flag(names=(name,), kind=kind, metavar=metavar, help=help, least=least, most=most)
+    return field(default=default, metadata={FLAG: made})
+
+
+def last_flag(name: str, kind: str, metavar: str, help: str, *, default: Any = None) -> Any:
+    """A flag that need not be given and that help lists behind the others."""
+    made = Flag(names=(name,), kind=kind, metavar=metavar, help=help, last=True)
     return field(default=default, metadata={FLAG: made})
 
 

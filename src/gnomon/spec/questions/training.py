@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
+from gnomon.spec.questions.run import RunQuestion, check_run
+from gnomon.spec.reliability import CHECKPOINT_MODES
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMMS),
+    "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
 }
 """Fields that take one of a few names: what such a name is, and all of them."""
 OPTIMIZER_HELP = (
@@ -52,7 +55,7 @@ def degree(name: str, what: str, note: str = "", *, default: int | None = 1) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingQuestion(Question):
+class TrainingQuestion(RunQuestion):
     """A model trained on batches of equal sequences."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
@@ -76,6 +79,7 @@ class TrainingQuestion(Question):
         check_names(self)
         if self.tokens == 0:
             raise InputError("'0' is not above zero", where="--tokens")
+        check_run(self, self.tokens)
 
     @property
     def load(self) -> TrainingLoad:
