@@ -14,9 +14,14 @@ ROOM = 0.9
 """Of a host's memory, what a job can use."""
 LINK_SPREAD = 0.10
 """Log standard deviation of the bandwidth of concurrent copies between chip and host."""
-READ_SPREAD = 0.30
-"""Of kernels that read the host's memory themselves. None has been measured: they are taken to reach as much as a copy,
-and to read no byte twice."""
+READ_SHARE = 0.86
+"""Of the rate of a copy, what kernels reach that read weights in the host's memory themselves: the median of GEMMs of
+qwen2.5-7b and llama-3.1-8b on an H200 (measurements/h200-2026-11-18-weight-offload/host_reads.csv, by
+tools/host_reads.py)."""
+READ_SPREAD, READ_SHARED = 0.25, 0.10
+"""Log standard deviation of one kernel's time, 0.28 in the GEMMs of that fit and 0.20 in those of qwen2.5-14b and
+llama-3.1-70b that it has not seen, and what all kernels of a card share of it, by the served loads beside them. Long
+sums are split by kernels that read at half the rate (k of 18,944 at few rows: 23 GB/s)."""
 
 
 def host_bytes_s(host: Host, readers: int) -> float:
@@ -24,12 +29,17 @@ def host_bytes_s(host: Host, readers: int) -> float:
     return min(LINK_SHARE * host.copy_bytes_s(readers), SUSTAINED * host.memory_bandwidth_bytes_s / max(readers, 1))
 
 
+def read_bytes_s(host: Host, readers: int) -> float:
+    """The same of kernels that read the host's memory themselves."""
+    return READ_SHARE * host_bytes_s(host, readers)
+
+
 def read_family(host: Host) -> Family:
     """How well the time of kernels is known that read weights from the host."""
     return Family(
         coefficients={},
         spread=READ_SPREAD,
-        shared=READ_SPREAD,
-        provenance=Provenance.FORMULA,
-        source=f"{host.link.name} to the host's memory, not measured",
+        shared=READ_SHARED,
+        provenance=Provenance.FITTED,
+        source=f"{host.link.name} to the host's memory, as GEMMs of an H200 read it",
     )

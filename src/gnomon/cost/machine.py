@@ -11,7 +11,7 @@ from gnomon.cost import clock, collective, experts, governor, nccl
 from gnomon.cost.draws import normals
 from gnomon.cost.gemm import narrowing_seconds
 from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
-from gnomon.cost.host_link import host_bytes_s, read_family
+from gnomon.cost.host_link import read_bytes_s, read_family
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
@@ -257,7 +257,7 @@ class Machine:
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""
         if isinstance(op, HostRead):
-            link = op.count * op.host_bytes(batch) / host_bytes_s(self.host, op.readers)
+            link = op.count * op.reads(batch) * op.host_bytes(batch) / read_bytes_s(self.host, op.readers)
             return np.asarray(np.maximum(self.op_seconds(op.alone, batch), link))
         layers = self._narrowing(op)
         if layers is None or not isinstance(op, Elementwise):

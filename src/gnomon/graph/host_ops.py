@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from gnomon.graph.dtypes import gemm_format
 from gnomon.graph.ops import Experts, Gemm, visited_experts
 from gnomon.graph.sizes import Shape, Size, size_of
 from gnomon.spec.workload import Batch, Floats
 
 HOST_READ = "host_read"
+READ_ROWS = 256
+"""Rows of activations that are multiplied by a weight as it passes: kernels of an H200 work on clusters of two tiles of
+128 rows, and no cache keeps what they read from the host for the next. GEMMs of 512, 2,048 and 8,192 rows took 2.0, 7.9
+and 32 times as long as those of 128 at the median (measurements/h200-2026-11-18-weight-offload/host_reads.csv)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +56,16 @@ class HostRead:
     def bytes(self, batch: Batch) -> Floats:
         return self.op.bytes(batch)
 
+    def reads(self, batch: Batch) -> Floats:
+        """How often a run reads its weights: once for every `READ_ROWS` rows, of experts by the rows of each."""
+        if isinstance(self.op, Gemm):
+            return np.asarray(np.ceil(size_of(self.op.m, batch) / READ_ROWS))
+        tokens = size_of(self.op.tokens, batch)
+        visited = np.maximum(visited_experts(tokens, self.op.experts, self.op.topk), 1.0)
+        return np.asarray(np.ceil(tokens * self.op.topk / visited / READ_ROWS))
+
     def host_bytes(self, batch: Batch) -> Floats:
-        """Bytes of one run over the link: all of a matrix, and of experts those that the step's tokens visit."""
+        """Bytes of one read over the link: all of a matrix, and of experts those that the step's tokens visit."""
         return self.share * weight_bytes(self.op, batch)
 
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gnomon.cost.host_link import ROOM
 from gnomon.errors import InputError
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import Host
 from gnomon.spec.reliability import ASYNCHRONOUS, LAZY, LOCAL, SYNCHRONOUS, FaultTolerance
 from gnomon.techniques.async_checkpointing import SHARED_GB_S, rank_bytes, waited_s
-from gnomon.techniques.hosts import ROOM, neighbours
+from gnomon.techniques.hosts import neighbours
 from gnomon.units import format_bytes
 
 TO, MODE = "--checkpoint-to", "--checkpoint-mode"
