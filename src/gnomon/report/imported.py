@@ -21,7 +21,7 @@ def render(answer: ImportedPlan, style: Style) -> str:
     shown = [(name, text) for name, text in rows if text]
     lines += [*table(shown, "<<"), ""] if shown else []
     lines += [line for affects in (True, False) for line in _ignored(answer, affects, style)]
-    tune = () if plan.pools else ("gnomon tune last --rate 4 --input 1024 --output 256",)
+    tune = () if plan.pools or plan.trains else ("gnomon tune last --rate 4 --input 1024 --output 256",)
     return "\n".join([*lines, *next_steps(*tune, "gnomon export last")])
 
 
