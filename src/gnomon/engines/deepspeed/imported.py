@@ -12,6 +12,7 @@ from gnomon.engines.command_line import Unused, Value, unused_flags
 from gnomon.engines.deepspeed.configured import DeepSpeedSettings, is_config, settings_of
 from gnomon.engines.deepspeed.options import PROGRAM
 from gnomon.engines.megatron.arguments import UNUSED as MEGATRON
+from gnomon.engines.megatron.imported import note_dropout
 from gnomon.engines.operations import Variable
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
@@ -24,8 +25,6 @@ from gnomon.engines.training.operations import (
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 
-TRAINER_FLAGS = ("--per_device_train_batch_size", "--model_name_or_path", "--output_dir")
-"""Arguments of the transformers Trainer, whose programs are that engine's."""
 CONFIG_FLAGS = ("deepspeed_config", "deepspeed-config")
 OWN = {
     "as it is priced": "deepspeed use-flash-attn-v2 use-flash-attn-v1 use-flash-attn-triton cpu-optimizer "
@@ -46,16 +45,10 @@ _SLOTS = re.compile(r"^\s*[^\s#]+\s+slots=(\d{1,4})\b", re.MULTILINE)
 
 
 def reads(program: LaunchedProgram) -> bool:
-    """Whether a program runs under DeepSpeed, and is not one of the transformers Trainer."""
+    """Whether a program takes DeepSpeed's own arguments, as Megatron-DeepSpeed's and scripts of one's own do."""
     flags = {word.partition("=")[0] for word in program.arguments}
-    if flags & set(TRAINER_FLAGS):
-        return False
-    own = any(f"--{name}" in flags for name in ("deepspeed", *CONFIG_FLAGS))
-    return own and (program.launcher == DEEPSPEED or program.name == PROGRAM or _config_flag(program) != "")
-
-
-def _config_flag(program: LaunchedProgram) -> str:
-    return next((name for name in CONFIG_FLAGS if any(w.startswith(f"--{name}") for w in program.arguments)), "")
+    own = any(f"--{name}" in flags for name in CONFIG_FLAGS)
+    return own or (program.name == PROGRAM and "--deepspeed" in flags)
 
 
 def known_fields(fields: Mapping[str, Any]) -> int:
@@ -78,15 +71,14 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         raise InputError(message, where="train_micro_batch_size_per_gpu")
     batch = options.whole("global-batch-size", default=0, least=0) or settings.global_batch
     batch = batch or micro * strategy.dp * max(1, settings.accumulation)
-    seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "block_size", "seq-len")
+    seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
     recipe = _recipe(options, settings, strategy)
     dtype = _dtype(options, settings)
     techniques = (*settings.techniques, *_saved(options))
     model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
-    for name in ("attention-dropout", "hidden-dropout"):
-        if shape is not None and (rate := options.number(name, default=0.1)):
-            options.unmodelled(f"--{name} {rate:g}", "the figures are those without dropout")
+    if shape is not None:
+        note_dropout(options)
     return ImportedTraining(
         model=model,
         shape=shape,

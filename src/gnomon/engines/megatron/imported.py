@@ -20,8 +20,6 @@ from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 
 PROGRAMS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_gpt")
-DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed_config", "--deepspeed-config")
-"""With these it is Megatron-DeepSpeed's program of the same name."""
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "a2a+p2p": "p2p"}
@@ -32,7 +30,7 @@ MOST_PARTS = 100_000
 
 def reads(program: LaunchedProgram) -> bool:
     """Whether a program is Megatron-LM's own."""
-    fork = any(word.partition("=")[0] in DEEPSPEED_FLAGS for word in program.arguments)
+    fork = any(word.startswith("--deepspeed") for word in program.arguments)  # Megatron-DeepSpeed, of the same name
     return program.name in PROGRAMS and not fork
 
 
@@ -192,11 +190,18 @@ def _techniques(options: TrainingOptions) -> list[str]:
     return found
 
 
+def note_dropout(options: TrainingOptions) -> None:
+    """Dropout, which is 0.1 where nothing is said."""
+    for name in ("attention-dropout", "hidden-dropout"):
+        given = name in options.values
+        if rate := options.number(name, default=0.1):
+            told = f"--{name} {rate:g}" if given else f"no --{name}, {rate:g} by default"
+            options.unmodelled(told, "the figures are those without dropout")
+
+
 def _notes(options: TrainingOptions, strategy: Strategy, recipe: Recipe) -> None:
     """What is priced otherwise than the command has it."""
-    for name in ("attention-dropout", "hidden-dropout"):
-        if rate := options.number(name, default=0.1):
-            options.unmodelled(f"--{name} {rate:g}", "the figures are those without dropout")
+    note_dropout(options)
     overlapped = options.flag("overlap-grad-reduce")
     if strategy.dp * strategy.cp > 1 and not overlapped:
         options.unmodelled("no --overlap-grad-reduce", "priced with gradients reduced during the backward pass")

@@ -153,13 +153,14 @@ class TrainingOptions:
         """What nobody has taken, with the table's reason."""
         for name, value in self.values.items():
             unused = self.unused.get(name) or self._family(name)
-            yield IgnoredOption(option=self._shown(name, value), why=unused.why, affects=unused.affects)
+            yield IgnoredOption(option=self.told(name, value), why=unused.why, affects=unused.affects)
 
     def _family(self, name: str) -> Unused:
         families = [one for one in self.unused if one.endswith("*") and name.startswith(one[:-1])]
         return self.unused[max(families, key=len)] if families else UNREAD
 
-    def _shown(self, name: str, value: Value) -> str:
+    def told(self, name: str, value: Value) -> str:
+        """An option with its value, as it is listed."""
         if isinstance(value, bool) and self.dashes:
             return self.where(name) if value else f"{self.where(name)} false"
         joint = " " if self.dashes else ": "

@@ -88,8 +88,8 @@ def slurm_script(job: TrainingJob, plan: Plan) -> str:
     lines += [
         comment(f"sbatch {SLURM}, in this folder. Partition, account and time limit are options of sbatch."),
         "set -euo pipefail",
-        'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
-        "export MASTER_ADDR",
+        'hosts="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"',
+        "export MASTER_ADDR=\"${hosts%%$'\\n'*}\"",
         f'exec srun --kill-on-bad-exit=1 bash -c \'NODE_RANK="$SLURM_NODEID" exec bash {RUN} "$@"\' {RUN} "$@"',
     ]
     return "\n".join(lines) + "\n"

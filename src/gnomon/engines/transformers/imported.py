@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.engines.command_line import Value, unused_flags
 from gnomon.engines.deepspeed.configured import settings_of
-from gnomon.engines.deepspeed.imported import TRAINER_FLAGS, beside, ranks_of
+from gnomon.engines.deepspeed.imported import beside, ranks_of
 from gnomon.engines.operations import Variable
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
@@ -20,6 +20,8 @@ from gnomon.spec import Recipe, Strategy
 from gnomon.spec.imported import IgnoredOption
 
 PROGRAM = "trl"
+TRAINER_FLAGS = ("--per_device_train_batch_size", "--model_name_or_path", "--output_dir")
+"""Arguments that tell a script of the Trainer from others."""
 FIELDS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "model_name_or_path", "output_dir", "learning_rate",
     "num_train_epochs", "max_steps", "gradient_checkpointing", "bf16", "fp16", "optim", "max_length", "max_seq_length",
@@ -252,7 +254,7 @@ def _recipe(options: TrainingOptions, shared: Sharding) -> tuple[Recipe, str]:
         raise InputError(f"the optimizer {named} is not modelled", where=options.where("optim"))
     optimizer = _OPTIMIZERS[named]
     if named.startswith("paged"):
-        options.unmodelled(f"--optim {named}", "states in memory that the host shares: priced as on the chip")
+        options.unmodelled(options.told("optim", named), "states in memory that the host shares: priced as on the chip")
     bf16, fp16 = options.flag("bf16"), options.flag("fp16")
     kept = _kept(options)
     dtype = "bf16" if bf16 else "fp16" if fp16 else shared.mixed or ("bf16" if kept == "bfloat16" else "fp32")
