@@ -212,3 +212,35 @@ def test_the_trainer_trains(zero: int, processes: int, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "train_loss" in done.stdout + done.stderr
+
+
+def test_flavors_and_presets_are_torchtitans() -> None:
+    """The tables that imports and exports go by are those of TorchTitan's registry."""
+    manager()
+    from importlib import import_module
+
+    from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+
+    from gnomon.engines.torchtitan.network import FLAVORS
+    from gnomon.engines.torchtitan.recipes import CHECKPOINTING, FLAVOR, REGISTRY
+
+    for (module, flavor), sizes in FLAVORS.items():
+        model = import_module(f"torchtitan.models.{module}").model_registry(flavor).model
+        attention = model.layers[0].attention
+        assert (len(model.layers), model.dim, attention.n_heads, attention.n_kv_heads) == sizes[:4], flavor
+        assert model.vocab_size == sizes[5], flavor
+    modes = {SelectiveAC.Config: "selective", FullAC.Config: "full"}
+    for module, presets in REGISTRY.items():
+        registry = import_module(f"torchtitan.models.{module}.config_registry")
+        for name, preset in presets.items():
+            if name.endswith("405b"):  # whose float8 layers need a GPU
+                continue
+            config = getattr(registry, name)()
+            assert config.model_spec.flavor == preset[FLAVOR], name
+            training = config.training
+            found = (training.local_batch_size, training.seq_len, training.steps)
+            keys = ("training.local_batch_size", "training.seq_len", "training.steps")
+            assert found == tuple(int(str(preset[key])) for key in keys), name
+            assert modes[type(config.activation_checkpoint)] == preset[CHECKPOINTING], name
+            degree = preset.get("parallelism.tensor_parallel_degree", "1")
+            assert config.parallelism.tensor_parallel_degree == int(str(degree)), name

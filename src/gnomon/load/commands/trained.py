@@ -240,7 +240,7 @@ def _unpriced(plan: Plan, model: Model) -> Iterator[IgnoredOption]:
 
 def _answer(plan: Plan, run: _Run, notes: list[IgnoredOption], source: CommandSource) -> ImportedPlan:
     words = " ".join([*run.program.arguments, *map(str, run.program.options.values())])
-    used = {name for name, value in source.variables.items() if value and value in words}
+    used = {name for name, value in source.variables.items() if len(value.split()) == 1 and value in words}
     operations = training_operations_of(run.engine)
     title = operations.TITLE if operations else run.engine
     return ImportedPlan(
