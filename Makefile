@@ -35,6 +35,10 @@ $(ORACLES_STAMP): pyproject.toml tests/oracles/requirements.txt
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check -r tests/oracles/requirements.txt
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check --no-deps vllm==0.24.0
+	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0 torchao==0.18.0 \
+		torchdata==0.11.0 torch_checkpointing==0.1.1
+	DS_BUILD_OPS=0 $(ORACLES)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		deepspeed==0.19.8
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check pytest pytest-xdist --editable .
 	@touch $@
 

@@ -341,7 +341,7 @@ def test_plan_train(trained: dict[str, Any]) -> None:
 def test_export_of_a_training_plan(cli: Cli, trained: dict[str, Any], target: str, tmp_path: Path) -> None:
     answer = cli("export", "last", "--to", target, "--out", str(tmp_path / "train"))
     check(answer, {"files": dict, "command": str, "engine": str, "version": str, "not_expressed": [str]})
-    assert set(answer["files"]) == {"run.sh", "plan.yaml"}
+    assert set(answer["files"]) == {"run.sh", "slurm.sh", "plan.yaml"}
     assert cli("export", str(tmp_path / "train" / "plan.yaml"), "--to", target) == answer
     assert target in trained["best"]["targets"]
 

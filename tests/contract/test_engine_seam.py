@@ -47,6 +47,8 @@ OTHER_MEANINGS = {
     ("load/families/minimax.py", "block_size"): "a field of the model's config.json",
     ("engines/vllm/roles.py", "disaggregation_mode"): "an option of Dynamo's worker",
     ("engines/trtllm/roles.py", "disaggregation_mode"): "an option of Dynamo's worker",
+    ("engines/torchtitan/network.py", "attn_backend"): "an argument of TorchTitan's layers",
+    ("engines/transformers/imported.py", "block_size"): "the tokens of a sequence in run_clm.py",
 }
 SERVING_ONLY = [info.name for info in engines.engines() if info.serves]
 

@@ -113,10 +113,9 @@ def test_recipes_for_speed_hold_less() -> None:
     assert bridge["optimizer"] == plain["optimizer"]
 
 
-def test_what_has_no_exporter_is_exported_nowhere_of_its_own() -> None:
-    """Only what another engine's target also runs is offered."""
+def test_a_step_is_offered_the_target_of_its_own_engine() -> None:
     found = step("llama-3.2-1b", "transformers", zero=0, dtype="bf16", optimizer="adamw-bf16", on="H200:1")
-    assert "transformers" not in found.targets
+    assert found.targets[0] == "transformers"
 
 
 def test_stragglers_make_intervals_longer_than_they_make_them_shorter() -> None:

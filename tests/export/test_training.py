@@ -8,24 +8,31 @@ from typing import Any
 
 import pytest
 from tests.export.test_export import ODD, a_plan, custom_model
-from tests.export.training import a_training_plan, started
+from tests.export.training import DATA_ALONE, a_training_plan, plan_for, started
 
 from gnomon.api.export import export
 from gnomon.engines.torch import launch
 from gnomon.errors import GnomonError, InputError
-from gnomon.export import TRAINING, serving_targets, target, targets
+from gnomon.export import serving_targets, target, targets, training_targets
 from gnomon.load import read_plan
 from gnomon.load.training import job_of
 from gnomon.spec import EngineChoice, Goal, Plan, Recipe, Strategy, TrainingLoad
 
 INTERLEAVED = Recipe(schedule="interleaved")
+TRAINING = tuple(training_targets())
+FILES = {
+    "torchtitan": ["recipe.py"],
+    "deepspeed": ["ds_config.json"],
+    "transformers": ["accelerate.yaml", "training.yaml", "train.py", "config.json"],
+}
+"""What a target writes beside the script, the Slurm job and the plan."""
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_every_training_target_keeps_the_contract(name: str, tmp_path: Path) -> None:
-    plan = a_training_plan()
+    plan = plan_for(name)
     rendered = target(name).render(plan)
-    assert list(rendered.files) == ["run.sh", "plan.yaml"]
+    assert list(rendered.files) == ["run.sh", *FILES.get(name, []), "slurm.sh", "plan.yaml"]
     assert all(text.endswith("\n") for text in rendered.files.values())
     assert name == target(name).NAME
     assert any(line.startswith("data") for line in rendered.not_expressed)
@@ -33,7 +40,8 @@ def test_every_training_target_keeps_the_contract(name: str, tmp_path: Path) -> 
     for file, text in rendered.files.items():
         (tmp_path / file).write_text(text)
     assert read_plan(tmp_path / "plan.yaml") == plan
-    subprocess.run(["bash", "-n", str(tmp_path / "run.sh")], check=True)
+    for script in ("run.sh", "slurm.sh"):
+        subprocess.run(["bash", "-n", str(tmp_path / script)], check=True)
 
 
 @pytest.mark.parametrize("name", targets())
@@ -61,12 +69,15 @@ def test_the_runner_is_started_on_one_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_several_nodes_must_be_told_where_to_meet(name: str, tmp_path: Path) -> None:
-    script = export(a_training_plan(strategy=Strategy(tp=2, dp=16)), to=name).files["run.sh"]
+    script = export(plan_for(name, chips=32), to=name).files["run.sh"]
     seen = started(script, tmp_path, MASTER_ADDR="node 0", NODE_RANK="3", MASTER_PORT="1")
-    assert seen["words"][:10] == [
-        *("--nnodes", "4", "--nproc-per-node", "8", "--node-rank", "3"),
-        *("--master-addr", "node 0", "--master-port", "1"),
-    ]
+    if name in DATA_ALONE:
+        first = ("launch", "--config_file", "accelerate.yaml", "--machine_rank", "3")
+        expected = (*first, "--main_process_ip", "node 0", "--main_process_port", "1")
+    else:
+        first = ("--nnodes", "4", "--nproc-per-node", "8", "--node-rank", "3")
+        expected = (*first, "--master-addr", "node 0", "--master-port", "1")
+    assert tuple(seen["words"][: len(expected)]) == expected
     with pytest.raises(AssertionError, match=r"MASTER_ADDR: not set, it is the address of node 0"):
         started(script, tmp_path, NODE_RANK="3")
     with pytest.raises(AssertionError, match=r"NODE_RANK: not set, .* 0 to 3"):
@@ -86,9 +97,9 @@ def test_the_command_says_what_the_script_starts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_names_run_nothing(name: str, odd: str, tmp_path: Path) -> None:
     folder = custom_model(tmp_path / "models" / odd)
-    script = export(a_training_plan(model=str(folder), id=odd + "\ntouch pwned"), to=name).files["run.sh"]
-    assert "\ntouch" not in script
-    assert started(script, tmp_path / "run")["words"]
+    files = export(plan_for(name, model=str(folder), id=odd + "\ntouch pwned"), to=name).files
+    assert not any("\ntouch" in text for file, text in files.items() if file != "plan.yaml")
+    assert started(files["run.sh"], tmp_path / "run")["words"]
     assert not list(tmp_path.rglob("pwned"))
 
 
@@ -153,7 +164,7 @@ REFUSED: dict[str, tuple[Plan, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", ["megatron", "torchrun"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_cut_up_is_refused(name: str, case: str) -> None:
     plan, said = REFUSED[case]

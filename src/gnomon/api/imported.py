@@ -13,8 +13,8 @@ from gnomon.spec.questions.imported import ImportQuestion
 def import_plan(
     source: str | Path, *, on: str | Pool | None = None, model: str | None = None, dtype: str | None = None
 ) -> ImportedPlan:
-    """The plan of a command that starts a serving engine, or of a file that holds some: a shell script, a Kubernetes
-    manifest, a compose file, or an engine's configuration.
+    """The plan of a command that serves or trains, or of a file that holds some: a shell script, a Kubernetes manifest,
+    a compose file, or an engine's configuration.
 
     Nothing in it is run, and no variable is filled in that it does not set itself. `on` names the chips where nothing
     in it does, with a number the chips of all replicas; `model` the known model whose weights they are, and `dtype`

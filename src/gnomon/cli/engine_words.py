@@ -28,9 +28,9 @@ def _settings() -> str:
 
 
 def _targets() -> str:
-    from gnomon.export import TRAINING, serving_targets
+    from gnomon.export import serving_targets, training_targets
 
-    return f"{_either(serving_targets())} for serving, {_either(TRAINING)} for training"
+    return f"{_either(serving_targets())} for serving, {_either(tuple(training_targets()))} for training"
 
 
 def _training_engines() -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gnomon.engines.base import Deployment, Engine, KernelChoices, MemoryUse, TrainingEngine
     from gnomon.engines.operations import CommandReader, Operations
+    from gnomon.engines.training.operations import TrainingOperations, TrainingReader
     from gnomon.spec import EngineChoice
 
 __all__ = [
@@ -43,6 +44,8 @@ __all__ = [
     "serving_engines",
     "training_engine",
     "training_engines",
+    "training_operations_of",
+    "training_targets",
 ]
 
 GROUP = "gnomon.engines"
@@ -113,6 +116,11 @@ def operated_engines() -> tuple[str, ...]:
     return tuple(info.name for info in engines() if info.operations)
 
 
+def training_targets() -> dict[str, str]:
+    """What training plans are exported to, in the order of lists, each with the engine that it starts."""
+    return {info.training_target or info.name: info.name for info in engines() if info.training_operations}
+
+
 def module_engine() -> str:
     """The engine of traced modules, and of networks that no serving engine runs."""
     return next(info.name for info in engines() if info.runs_modules)
@@ -150,11 +158,24 @@ def operations_of(name: str) -> Operations | None:
     return cast("Operations", _part(info.operations)) if info and info.operations else None
 
 
+def training_operations_of(name: str) -> TrainingOperations | None:
+    """What writes and reads training plans of an engine; nothing where it has none."""
+    info = engine_info(name)
+    return cast("TrainingOperations", _part(info.training_operations)) if info and info.training_operations else None
+
+
 def command_readers() -> Iterator[tuple[str, CommandReader]]:
     """The engines whose launch commands can be read, by name."""
     for info in engines():
         if info.commands:
             yield info.name, cast("CommandReader", _part(info.commands))
+
+
+def training_readers() -> Iterator[tuple[str, TrainingReader]]:
+    """The training engines whose commands and configuration files can be read, by name."""
+    for info in engines():
+        if info.training_operations:
+            yield info.name, cast("TrainingReader", _part(info.training_operations))
 
 
 def kernel_choices(name: str = PROFILED) -> KernelChoices:

@@ -24,6 +24,11 @@ class EngineInfo:
     """Its `engines.base.TrainingEngine`, made with a version; empty where it does not train."""
     operations: str = ""
     """Its `engines.operations.Operations`: what starts a serving plan; empty where nothing here does."""
+    training_operations: str = ""
+    """Its `engines.training.operations.TrainingOperations`: what writes and reads training plans of it; empty where
+    nothing here does."""
+    training_target: str = ""
+    """What `gnomon export` calls it for training plans, where that is not its name."""
     kernels: str = ""
     """Its `engines.base.KernelChoices`, where shipped profiles are fitted to its kernels."""
     framework: str = ""

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gnomon.engines import engine as engine_of
-from gnomon.engines.torch.launch import nodes
+from gnomon.engines import training_targets
+from gnomon.engines.training.launch import nodes
 from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
-from gnomon.execution.targets import STARTS
-from gnomon.export import target, training_target
+from gnomon.export import TrainingScript, target
 from gnomon.export.base import operated, require_load
 from gnomon.graph.support import unpriced
 from gnomon.load import draw
@@ -201,18 +201,19 @@ def _training(plan: Plan, to: str) -> Plan:
     """Under the engine that the target starts, whichever the plan was made for, in the version that is written for."""
     require_load(plan, to)
     nodes(job_of(plan))
-    step = planned_step(plan, STARTS[to])
+    engine = training_targets()[to]
+    step = planned_step(plan, engine)
     if not step.fits:
         usable, fullest = format_bytes(step.usable_bytes), max(step.peaks)
         why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {step.pool.chip.name}"
         if fullest <= step.usable_bytes:
             why = f"a host needs {format_bytes(step.host_bytes)} for what its ranks keep there, more than it has"
-        finds = f"`gnomon plan train --engine {STARTS[to]}`"
+        finds = f"`gnomon plan train --engine {engine}`"
         hint = f"{finds} finds a plan that fits, or says how many chips it takes."
         raise DoesNotFitError(f"it does not fit: {why}", hint=hint)
     settled = step.job
     ready = replace(plan, strategy=settled.strategy, engine=replace(plan.engine, settings=settled.recipe.settings))
-    training_target(to).check(ready, replace(settled, engine=plan.engine.label))
+    TrainingScript(to).check(ready, replace(settled, engine=plan.engine.label))
     return ready
 
 

@@ -8,22 +8,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from gnomon.engines import training_engine
+from gnomon.engines import training_engine, training_targets
 from gnomon.errors import GnomonError, InputError
-from gnomon.export import TRAINING, training_target
+from gnomon.export import TrainingScript
 from gnomon.load.plan import planned_pool
 from gnomon.planning.training.asked import step_of
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.training_job import TrainingJob
 
-STARTS = {"megatron": "megatron", "torchrun": "torch"}
-"""The training engine that a target starts."""
+PROPOSED = 2
+"""Targets that a report names at most: that of its own engine, and the first of the others."""
 
 
 def own_target(engine: str) -> str:
     """What a plan is exported to for its own engine; empty where nothing writes its configuration."""
-    return next((name for name, started in STARTS.items() if started == engine), "")
+    return next((name for name, started in training_targets().items() if started == engine), "")
 
 
 def with_targets(report: TrainingReport) -> TrainingReport:
@@ -33,12 +33,13 @@ def with_targets(report: TrainingReport) -> TrainingReport:
     if not step.fits or not own_target(step.engine.name):
         return report
     plan, job, found = report.plan, written(step.job), []
-    for name in sorted(TRAINING, key=lambda name: name != own_target(step.engine.name)):
+    own = own_target(step.engine.name)
+    for name in sorted(training_targets(), key=lambda name: name != own)[:PROPOSED]:
         with suppress(GnomonError):
-            target = training_target(name)
+            target = TrainingScript(name)
             target.render(plan, job=job)
             target.check(plan, job=job)
-            if _fits(step, STARTS[name]):
+            if _fits(step, training_targets()[name]):
                 found.append(name)
     return replace(report, targets=tuple(found))
 
@@ -63,6 +64,6 @@ def command_of(report: TrainingReport, config: Mapping[str, Any]) -> str:
     step: TrainingStep = report.step
     job, target = replace(written(step.job), config=config), own_target(step.engine.name)
     try:
-        return shlex.join(training_target(target).words(report.plan, job)) if target else ""
+        return shlex.join(TrainingScript(target).words(report.plan, job)) if target else ""
     except InputError:
         return ""

@@ -1,20 +1,21 @@
-"""Plans as files that other programs start. One module a target, and for serving engines the script that their
-operations write; `target` finds it by name."""
+"""Plans as files that other programs start. One module a target, and for engines the scripts that their operations
+write; `target` finds it by name."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import cast
 
-from gnomon.engines import operated_engines
+from gnomon.engines import operated_engines, training_targets
 from gnomon.errors import unknown_name
-from gnomon.export.base import TRAINING, Rendered, Target, TrainingTarget, serving_targets
+from gnomon.export.base import Rendered, Target, serving_targets
 from gnomon.export.serving_script import ServingScript
+from gnomon.export.training_script import TrainingScript
 
 
 def targets() -> tuple[str, ...]:
     """All targets by name."""
-    return serving_targets() + TRAINING
+    return (*serving_targets(), *training_targets())
 
 
 def target(name: str) -> Target:
@@ -24,21 +25,17 @@ def target(name: str) -> Target:
         raise unknown_name("export target", name, targets(), hint=f"Known: {', '.join(targets())}.")
     if folded in operated_engines():
         return ServingScript(folded)
+    if folded in training_targets():
+        return TrainingScript(folded)
     return cast(Target, import_module(f"gnomon.export.{folded}"))
 
 
-def training_target(name: str) -> TrainingTarget:
-    """One of the targets of training."""
-    return cast(TrainingTarget, target(name))
-
-
 __all__ = [
-    "TRAINING",
     "Rendered",
     "Target",
-    "TrainingTarget",
+    "TrainingScript",
     "serving_targets",
     "target",
     "targets",
-    "training_target",
+    "training_targets",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gnomon.engines import operated_engines, operations_of, planned_training_engine
+from gnomon.engines import operated_engines, operations_of, planned_training_engine, training_targets
 from gnomon.engines.operations import Operations
 from gnomon.engines.training.job import not_trained_on
 from gnomon.errors import InputError
@@ -20,7 +20,6 @@ from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import DeploymentDraft, applied, beyond_config, served
 
 KUBERNETES, DYNAMO = "kubernetes", "dynamo"
-TRAINING = ("megatron", "torchrun")
 WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
 """How lines of a file's header begin: what keeps it from running, and what it does not say."""
 
@@ -42,7 +41,7 @@ def serving_targets() -> tuple[str, ...]:
 
 
 class Target(Protocol):
-    """A module of this package, or the script of a serving engine."""
+    """A module of this package, or the script of an engine."""
 
     @property
     def NAME(self) -> str: ...
@@ -56,18 +55,6 @@ class Target(Protocol):
 
     def check(self, plan: Plan) -> None:
         """Raise InputError where the files would not be the plan, or would not run on its chips."""
-
-
-class TrainingTarget(Protocol):
-    """An export target of training plans, whose job may be passed where its names are resolved already."""
-
-    NAME: str
-
-    def render(self, plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered: ...
-
-    def words(self, plan: Plan, job: TrainingJob | None = None) -> list[str]: ...
-
-    def check(self, plan: Plan, job: TrainingJob | None = None) -> None: ...
 
 
 def header(warnings: Sequence[str], not_expressed: Sequence[str]) -> list[str]:
@@ -139,7 +126,7 @@ def require_techniques(plan: Plan) -> None:
 
 def require_load(plan: Plan, target: str) -> None:
     """Serving targets take plans that serve, training targets plans that train, with an engine that does."""
-    fitting = TRAINING if plan.trains else serving_targets()
+    fitting = tuple(training_targets()) if plan.trains else serving_targets()
     if target not in fitting:
         kind = "training" if plan.trains else "serving"
         hint = f"Targets for {kind}: {', '.join(fitting)}."

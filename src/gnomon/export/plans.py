@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gnomon.engines import operated_engines
+from gnomon.engines import module_engine, operated_engines, training_targets
 from gnomon.errors import GnomonError, InputError
-from gnomon.export.base import TRAINING
 from gnomon.spec import Plan
 
 
@@ -17,7 +16,8 @@ def usual(plan: Plan) -> str:
     """The target of a plan's own engine."""
     if not plan.trains:
         return plan.engine.name if plan.engine.name in operated_engines() else operated_engines()[0]
-    return plan.engine.name if plan.engine.name in TRAINING else TRAINING[-1]
+    own = {engine: target for target, engine in training_targets().items()}
+    return own.get(plan.engine.name, own[module_engine()])
 
 
 def with_checkpoint(plan: Plan, checkpoint: str | None) -> Plan:

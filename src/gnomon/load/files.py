@@ -160,6 +160,17 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     return data
 
 
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"is not TOML: {' '.join(str(error).split())}", where=where) from None
+    except (RecursionError, MemoryError, ValueError):
+        raise InputError("is nested too deeply, or holds a value that cannot be read", where=where) from None
+
+
 def _check_events(events: Iterable[Any], where: str) -> None:
     """Refuse deep nesting, aliases (which can unfold without end) and a second document."""
     import yaml

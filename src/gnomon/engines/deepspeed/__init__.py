@@ -7,5 +7,6 @@ ENGINE = EngineInfo(
     title="DeepSpeed",
     versions=("0.5", "0.9", "0.18"),
     trains="gnomon.engines.deepspeed.engine:DeepSpeed",
+    training_operations="gnomon.engines.deepspeed.operations",
     place=5,
 )

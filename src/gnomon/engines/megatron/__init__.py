@@ -7,5 +7,6 @@ ENGINE = EngineInfo(
     title="Megatron-LM",
     versions=("2.4", "3.0", "bridge", "2026.08"),
     trains="gnomon.engines.megatron.engine:Megatron",
+    training_operations="gnomon.engines.megatron.operations",
     place=2,
 )

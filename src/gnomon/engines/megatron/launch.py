@@ -5,47 +5,36 @@ The checks Megatron-LM makes at its start (`validate_args`) are kept here, so th
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from gnomon.engines.megatron import network
 from gnomon.engines.megatron.engine import VERSIONS
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
-from gnomon.engines.torch.launch import common_not_expressed, headline, script, torchrun
 from gnomon.engines.training.job import check_experts, check_job
+from gnomon.engines.training.launch import (
+    LEAST_RATE,
+    RATE,
+    common_not_expressed,
+    headline,
+    script,
+    steps_of,
+    torchrun,
+)
+from gnomon.engines.training.operations import CHECKPOINTS, NOTHING, OFFLOAD, TechniqueOptions
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
-STEPS = 20
-"""Where the plan names no number of tokens: enough to see the time of a step."""
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "fp8": "--bf16"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
-RATE, LEAST_RATE = 1e-4, 1e-5
-"""Learning rates, which a plan does not set and time does not depend on."""
 SAVED = "checkpoints"
 """The folder that states are saved to, beside where run.sh is started."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TechniqueOptions:
-    """What techniques require of Megatron-LM beyond the plan's recipe."""
-
-    offloaded: float = 0.0
-    """Share of the optimizer states that lives in the host's memory and is updated there."""
-    save_every: int = 0
-    """Steps from one checkpoint to the next; 0 saves none."""
-    save_async: bool = False
-
-
-NOTHING = TechniqueOptions()
 
 
 def command(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> list[str]:
@@ -110,7 +99,20 @@ def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions = NOTHIN
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         missing.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    return missing + common_not_expressed(job, plan, NAME)
+    return [*missing, *common_not_expressed(job, plan, NAME), *_unsaid(extra)]
+
+
+def _unsaid(extra: TechniqueOptions) -> Iterator[str]:
+    """Parameters of techniques that no option says, and what is done in their place."""
+    if extra.offloaded and extra.stride:
+        yield f"stride={extra.stride} of {OFFLOAD}: Megatron-LM updates what it offloads on the host alone"
+    if extra.offloaded and extra.flush != "beside":
+        yield f"flush={extra.flush} of {OFFLOAD}: Megatron-LM overlaps gradient copies with what follows"
+    if extra.save_every and extra.save_mode not in ("synchronous", "asynchronous"):
+        yield (
+            f"mode={extra.save_mode} of {CHECKPOINTS}: Megatron-LM copies states to the host before the next step, "
+            "and overlaps only the writes with it"
+        )
 
 
 def _check(job: TrainingJob, extra: TechniqueOptions) -> None:
@@ -177,7 +179,7 @@ def _batch(job: TrainingJob) -> dict[str, Value]:
         "--micro-batch-size": job.recipe.micro_batch,
         "--global-batch-size": job.load.global_batch,
         "--seq-length": job.load.seq,
-        "--train-iters": STEPS if job.load.steps is None else math.ceil(job.load.steps),
+        "--train-iters": steps_of(job),
     }
 
 

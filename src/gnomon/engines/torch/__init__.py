@@ -7,6 +7,8 @@ ENGINE = EngineInfo(
     title="PyTorch",
     versions=("2.0", "2.11"),
     trains="gnomon.engines.torch.engine:Torch",
+    training_operations="gnomon.engines.torch.operations",
+    training_target="torchrun",
     runs_modules=True,
     place=3,
 )

@@ -7,5 +7,6 @@ ENGINE = EngineInfo(
     title="TorchTitan",
     versions=("2024-eager", "2024", "2026"),
     trains="gnomon.engines.torchtitan.engine:TorchTitan",
+    training_operations="gnomon.engines.torchtitan.operations",
     place=4,
 )

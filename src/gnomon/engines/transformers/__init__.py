@@ -7,5 +7,6 @@ ENGINE = EngineInfo(
     title="transformers",
     versions=("5.17",),
     trains="gnomon.engines.transformers.engine:Transformers",
+    training_operations="gnomon.engines.transformers.operations",
     place=6,
 )

@@ -1,1 +1,1 @@
-"""Commands, scripts and manifests that start serving engines, read as data: nothing in them is ever run."""
+"""Commands, scripts and manifests that start engines, read as data: nothing in them is ever run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gnomon.engines.operations import EngineCommand
 from gnomon.spec.imported import IgnoredOption
@@ -43,6 +44,8 @@ class StartedProcess:
     """Files that the text writes before it starts the command, with what is in them."""
     configured: Mapping[str, EngineCommand] = field(default_factory=dict)
     """By engine, the command that its own configuration file stands for."""
+    trained: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By training engine, the fields of its own configuration file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

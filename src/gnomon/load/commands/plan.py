@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from posixpath import normpath
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gnomon import catalog
 from gnomon.engines import command_readers, engine, operations_of
 from gnomon.engines.operations import CommandReader, EngineCommand, ImportedCommand, Operations, Variable
-from gnomon.errors import GnomonError, InputError, UnknownNameError, named_by
+from gnomon.errors import GnomonError, InputError
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.commands.found import CommandSource, StartedProcess
+from gnomon.load.commands.names import NamesOf, folder_of, reference, total_chips
 from gnomon.load.commands.numbers import check_servers, launched_servers, servers_of
 from gnomon.load.commands.pools import ServerGroup, StartedServer, groups_of, joined
 from gnomon.load.commands.roles import routing_of, unknown_policy, with_roles
 from gnomon.load.commands.shell import require_counted
 from gnomon.load.commands.source import read_source
-from gnomon.load.files import as_path, parse_yaml, read_yaml
+from gnomon.load.commands.trained import imported_training
 from gnomon.load.fleet import parse_pool
-from gnomon.load.hf import model as load_model
 from gnomon.load.plan import check_format, plan_pool, planned_pool
 from gnomon.spec import EngineChoice, Model, Plan, PlanPool, Pool, Strategy
 from gnomon.spec.imported import IgnoredOption, ImportedPlan
@@ -37,46 +32,14 @@ FIELDS = (("model", "model"), ("strategy", "degrees"), ("dtype", "weights"), ("k
           ("settings", "settings"), ("version", "version"), ("nodes", "nodes"))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamesOf:
-    """Opens what commands name: see `CommandNames`."""
-
-    folder: Path
-    known: str
-    """The model whose weights they are, where the user says it."""
-    dtype: str
-    files: Mapping[str, str] = field(default_factory=dict)
-    """What the text itself writes into files."""
-
-    def model(self, name: str) -> Model:
-        with named_by("--model" if self.known else "the model"):
-            try:
-                return load_model(self.known or name)
-            except GnomonError as error:
-                if not self.known:
-                    error.hint += " --model NAME says which known model the weights are of."
-                raise
-
-    def other_model(self, name: str) -> Model:
-        return load_model(name)
-
-    def config(self, path: str, *, partly: bool = False) -> Mapping[str, Any]:
-        written = self.files.get(normpath(path))
-        if isinstance(written, Variable) and (not partly or not written):
-            hint = "Write the file out in the script, with values and at one place."
-            raise InputError("is written with values that only the shell knows", where=path, hint=hint)
-        if written is not None:
-            return parse_yaml(str(written), path)
-        found = as_path(path)
-        return read_yaml(found if found.is_absolute() else self.folder / found)
-
-
 def imported_plan(question: ImportQuestion) -> ImportedPlan:
     """The plan that a question's source starts, with all that it has no place for."""
     if question.dtype:
         check_format(question.dtype, "--dtype")
     source = read_source(question.source)
-    names = NamesOf(folder=_folder(question.source), known=question.model or "", dtype=question.dtype or "")
+    names = NamesOf(folder=folder_of(question.source), known=question.model or "", dtype=question.dtype or "")
+    if (trained := imported_training(question, source, names)) is not None:
+        return trained
     routing = routing_of(source, lambda process: replace(names, files=process.files))
     servers = list(with_roles(source, list(_servers(source, names)), routing))
     groups = groups_of(source, servers)
@@ -102,14 +65,6 @@ def imported_plan(question: ImportQuestion) -> ImportedPlan:
         variables={name: value for name, value in source.variables.items() if name in used or not used},
         command=_written(first.engine, plan.of_pool(pools[0])),
     )
-
-
-def _folder(given: str | Path) -> Path:
-    path = as_path(given)
-    with suppress(OSError, ValueError):
-        if path.is_file():
-            return path.parent
-    return Path()
 
 
 def _used(source: CommandSource, servers: Sequence[StartedServer]) -> set[str]:
@@ -234,7 +189,7 @@ def _replicas(
     else:
         counted = servers_of(heads)
     notes = tuple(_chip_counts(heads))
-    total = _total(question.on)
+    total = total_chips(question.on)
     if not total or several:
         return counted, notes
     said = any(one.process.counted for one in heads) or counted > 1
@@ -247,18 +202,10 @@ def _replicas(
 
 def _check_total(question: ImportQuestion, pools: Sequence[PlanPool]) -> None:
     """Of several pools, `--on CHIP:N` are the chips of all."""
-    total, taken = _total(question.on), sum(pool.chips for pool in pools)
+    total, taken = total_chips(question.on), sum(pool.chips for pool in pools)
     if len(pools) > 1 and total and total != taken:
         hint = f"Give --on {pools[0].chip}, and the number follows."
         raise InputError(f"{total:,} chips are not the {taken:,} of all pools", where="--on", hint=hint)
-
-
-def _total(on: str | Pool | None) -> int:
-    """The chips that `--on CHIP:N` names; 0 where it names a kind alone."""
-    if isinstance(on, Pool):
-        return on.count if on.count > 1 else 0
-    found = re.search(r":\s*\d", on or "")
-    return parse_pool(on or "").count if found else 0
 
 
 def _chip_counts(heads: Sequence[StartedServer]) -> Iterator[IgnoredOption]:
@@ -294,9 +241,9 @@ def _plan(pools: Sequence[PlanPool], names: NamesOf, first: StartedServer, route
     several = len(pools) > 1 or pools[0].replicas > 1
     return Plan.of_pools(
         tuple(pools),
-        model=_reference(written),
+        model=reference(written),
         router=router if router and several else ROUTERS[0],
-        checkpoint=model if names.known and _reference(model) != _reference(written) else "",
+        checkpoint=model if names.known and reference(model) != reference(written) else "",
     )
 
 
@@ -306,14 +253,6 @@ def _alone(plan: Plan, first: StartedServer) -> Iterator[IgnoredOption]:
     if not plan.pools and role != BOTH:
         why = "not modelled without the servers of the other role: priced as one that computes prompts and answers"
         yield IgnoredOption(option=f"the role {role}", why=why, affects=True)
-
-
-def _reference(written: str) -> str:
-    """A model of the catalog by its own name, any other as it is written."""
-    try:
-        return catalog.model_entry(written).name
-    except UnknownNameError:
-        return written
 
 
 def _check(plan: Plan, model: Model) -> None:

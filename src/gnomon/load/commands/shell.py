@@ -206,13 +206,16 @@ class ShellReader:
         """`NAME=(words)` and `NAME+=(words)`."""
         name, added = assigned.rstrip("=").rstrip("+"), assigned.endswith("+=")
         words: list[str] = []
+        loose = False
         for token in found:
             if token.startswith(")"):
                 break
-            words += self.variables.words(token) if token != ";" else []
+            filled = self.variables.words(token) if token != ";" else []
+            loose = loose or ("$" in token and any(isinstance(word, Variable) for word in filled))
+            words += filled
         if (self.blocks or self.sometimes or (name in self.variables.lists and not added)) and not self.loops:
             self.variables.forget(name)
-        if any(isinstance(word, Variable) for word in words) and not added:
+        if loose and not added:  # a quoted variable is one word, whatever it holds
             self.variables.forget(name)
         self.variables.lists[name] = [*(self.variables.lists.get(name, []) if added else []), *words]
 

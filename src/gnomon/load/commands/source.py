@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines import command_readers, operated_engines
+from gnomon.engines import command_readers, operated_engines, training_readers
 from gnomon.errors import InputError
 from gnomon.load.commands.config_maps import config_maps
 from gnomon.load.commands.found import CommandSource, StartedProcess
 from gnomon.load.commands.kubernetes import compose_processes, is_compose, is_manifest, manifest_processes, scaled
 from gnomon.load.commands.shell import ShellReader
 from gnomon.load.commands.variables import ShellVariables
-from gnomon.load.files import MIB, as_path, is_file, is_there, parse_yaml, read_text
+from gnomon.load.files import MIB, as_path, is_file, is_there, parse_toml, parse_yaml, read_text
 from gnomon.spec.imported import IgnoredOption
 from gnomon.spec.plan import ROUTERS
 
-STRUCTURED = (".yaml", ".yml", ".json")
+STRUCTURED = (".yaml", ".yml", ".json", ".toml")
 HEADER, ROUTER = "# Gnomon plan", "# Router: "
 MOST_TEXT = 100_000
 """Letters of a command."""
@@ -108,7 +108,10 @@ def _structured(text: str, name: str) -> CommandSource:
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """The documents of a YAML file, each with the lines that it has in the file."""
+    """The documents of a YAML file, each with the lines that it has in the file; a TOML file is one."""
+    if name.endswith(".toml"):
+        yield parse_toml(text, name)
+        return
     marks = [found.start() for found in _RULE.finditer(text)] if not text.lstrip().startswith("{") else []
     for start, end in zip([0, *marks], [*marks, len(text)], strict=True):
         part = _RULE.sub("", text[start:end], count=1) if start in marks else text[start:end]
@@ -120,6 +123,10 @@ def _configured(fields: Mapping[str, Any], name: str) -> Iterator[StartedProcess
     """The configuration file of an engine."""
     read = {engine: found.config_command(fields) for engine, found in command_readers()}
     known = {engine: command for engine, command in read.items() if command is not None}
+    trained = {engine: count for engine, found in training_readers() if (count := found.known_fields(fields))}
+    if trained and max(trained.values()) >= max((command.known for command in known.values()), default=0):
+        yield StartedProcess(words=(), where=name, trained={max(trained, key=lambda engine: trained[engine]): fields})
+        return
     if known:
         first = max(known, key=lambda engine: known[engine].known)
         yield StartedProcess(words=(), where=name, configured={first: known[first]})

@@ -28,6 +28,8 @@ class ShellVariables:
     """What was filled in."""
     defaults: dict[str, str] = field(default_factory=dict)
     """What was taken of `${NAME:-default}`."""
+    partly: dict[str, str] = field(default_factory=dict)
+    """Texts of several words of which some are not known, by the name that is set to each once."""
     arguments: list[str] | None = None
     """Of the function that runs; nothing where it is the script itself, whose arguments nobody knows."""
 
@@ -37,11 +39,15 @@ class ShellVariables:
 
     def set(self, name: str, value: str, *, sure: bool = True) -> None:
         known = isinstance(value, Variable) is False and sure
+        self.partly.pop(name, None)
+        if sure and not known and name not in self.values and len(value.split()) > 1:
+            self.partly[name] = str(value)
         if not known or self.values.get(name, value) != value:
             self.unknown.add(name)
         self.values[name] = str(value)
 
     def forget(self, name: str) -> None:
+        self.partly.pop(name, None)
         self.unknown.add(name)
 
     def shift(self, *, sure: bool) -> None:
@@ -62,6 +68,8 @@ class ShellVariables:
             value = self._value(body)
             if value is not None and whole[1] == "$":
                 return value.split()[:MOST_WORDS]
+            if whole[1] == "$" and (several := self.partly.get(_bare(body))):
+                return [Variable(word) if "$" in word else word for word in several.split()[:MOST_WORDS]]
         return [self.text(token)]
 
     def text(self, token: str) -> str:

@@ -1,0 +1,104 @@
+"""DeepSpeed's JSON configuration, of DeepSpeed alone or under the transformers Trainer, as parts of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.engines.command_line import unused_flags
+from gnomon.engines.training.imported import TrainingOptions, flattened
+from gnomon.engines.training.operations import OFFLOAD
+from gnomon.spec.imported import IgnoredOption
+
+FIELDS = (
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
+    "fp16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing", "steps_per_print",
+    "wall_clock_breakdown", "zero_allow_untested_optimizer", "prescale_gradients", "flops_profiler", "data_types",
+    "communication_data_type", "tensorboard", "comms_logger", "aio", "tensor_parallel", "zero_force_ds_cpu_optimizer",
+)  # fmt: skip
+AUTO = "auto"
+"""What the transformers Trainer fills in from its own arguments."""
+NO_EFFECT = {
+    "hyperparameters, which no time depends on": "optimizer* scheduler* gradient_clipping fp16* bf16*",
+    "what is logged and measured": "steps_per_print wall_clock_breakdown flops_profiler* tensorboard* comms_logger* "
+    "csv_monitor* wandb* memory_breakdown dump_state monitor_config*",
+    "how checkpoints are laid out": "checkpoint* "
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save zero_optimization.load_from_fp32_weights "
+    "zero_optimization.elastic_checkpoint",
+    "buckets and buffers, which are priced as usual": "zero_optimization.reduce_bucket_size "
+    "zero_optimization.allgather_bucket_size zero_optimization.stage3_prefetch_bucket_size "
+    "zero_optimization.stage3_param_persistence_threshold zero_optimization.stage3_max_live_parameters "
+    "zero_optimization.stage3_max_reuse_distance zero_optimization.sub_group_size "
+    "zero_optimization.contiguous_gradients zero_optimization.reduce_scatter zero_optimization.allgather_partitions "
+    "zero_optimization.round_robin_gradients zero_optimization.offload_optimizer* "
+    "zero_optimization.ignore_unused_parameters aio*",
+    "as it is priced": "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer prescale_gradients "
+    "gradient_predivide_factor data_types* activation_checkpointing* torch_autocast*",
+}
+NOT_MODELLED = {
+    "weights in the host's memory": "zero_optimization.offload_param*",
+    "hierarchical or compressed weights and gradients (ZeRO++)": "zero_optimization.zero_hpz_partition_size "
+    "zero_optimization.zero_quantized_weights zero_optimization.zero_quantized_gradients "
+    "zero_optimization.zero_quantized_nontrainable_weights",
+    "states sharded over some of the ranks": "zero_optimization.mics_shard_size "
+    "zero_optimization.mics_hierarchical_params_gather",
+    "tensor parallelism of DeepSpeed's own": "tensor_parallel*",
+    "what is compressed or dropped": "compression_training* sparse_attention* progressive_layer_drop* "
+    "curriculum_learning* data_efficiency*",
+    "gradients that travel in another format": "communication_data_type",
+    "compiled passes": "compile*",
+    "training that goes on with fewer nodes": "elasticity* autotuning*",
+}
+UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeedSettings:
+    """What a configuration says; 0 and empty where it does not."""
+
+    stage: int
+    micro_batch: int
+    accumulation: int
+    global_batch: int
+    dtype: str
+    techniques: tuple[str, ...]
+    ignored: tuple[IgnoredOption, ...]
+
+
+def is_config(fields: Mapping[str, Any]) -> int:
+    """How many fields of a file are DeepSpeed's; 0 where it is none of its."""
+    known = sum(name in FIELDS for name in fields)
+    return known if isinstance(fields.get("zero_optimization"), Mapping) or known > 2 else 0
+
+
+def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
+    """What a plan takes of a configuration."""
+    given = {name: value for name, value in flattened(fields).items() if value != AUTO}
+    options = TrainingOptions(given, UNUSED, dashes="")
+    stage = options.whole("zero_optimization.stage", default=0, least=0)
+    micro = options.whole("train_micro_batch_size_per_gpu", default=0, least=0)
+    steps = options.whole("gradient_accumulation_steps", default=0, least=0)
+    batch = options.whole("train_batch_size", default=0, least=0)
+    bf16, fp16 = options.flag("bf16.enabled", "bfloat16.enabled"), options.flag("fp16.enabled")
+    overlapped = options.flag("zero_optimization.overlap_comm", default=stage == 3)
+    if overlapped:
+        options.unmodelled("zero_optimization.overlap_comm: true", "priced with reductions after the backward pass")
+    device = options.text("zero_optimization.offload_optimizer.device", default="none")
+    ratio = options.number("zero_optimization.offload_optimizer.ratio", default=1.0)
+    if device == "nvme":
+        options.unmodelled("zero_optimization.offload_optimizer.device: nvme", "priced as the host's memory")
+    if options.text("zero_optimization.offload_param.device", default="none") == "none":
+        for name in [one for one in options.values if one.startswith("zero_optimization.offload_param")]:
+            options.take(name)
+    else:
+        options.unmodelled("zero_optimization.offload_param", "weights in the host's memory")
+    return DeepSpeedSettings(
+        stage=stage,
+        micro_batch=micro,
+        accumulation=steps,
+        global_batch=batch,
+        dtype="bf16" if bf16 else "fp16" if fp16 else "",
+        techniques=(f"{OFFLOAD}:share={ratio:g}",) if device in ("cpu", "nvme") else (),
+        ignored=(*options.ignored, *options.left()),
+    )

@@ -1,0 +1,180 @@
+"""A command of DeepSpeed, with Megatron-DeepSpeed's options or those of a script of one's own, read back as a training
+plan with its configuration. Every option acts, is listed as ignored with the reason, or is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gnomon.engines.command_line import Unused, Value, unused_flags
+from gnomon.engines.deepspeed.configured import DeepSpeedSettings, is_config, settings_of
+from gnomon.engines.deepspeed.options import PROGRAM
+from gnomon.engines.megatron.arguments import UNUSED as MEGATRON
+from gnomon.engines.megatron.imported import note_dropout
+from gnomon.engines.operations import Variable
+from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
+from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
+from gnomon.engines.training.operations import (
+    CHECKPOINTS,
+    ImportedTraining,
+    ModelShape,
+    TrainingNames,
+)
+from gnomon.errors import InputError
+from gnomon.spec import Recipe, Strategy
+
+CONFIG_FLAGS = ("deepspeed_config", "deepspeed-config")
+OWN = {
+    "as it is priced": "deepspeed use-flash-attn-v2 use-flash-attn-v1 use-flash-attn-triton cpu-optimizer "
+    "no-pipeline-parallel deepspeed-activation-checkpointing torch_adam ds_fused_adam rotary-position-embeddings-theta "
+    "pipe-parallel-size local_rank",
+}
+NOT_MODELLED = {
+    "activations in the host's memory, or cut over ranks": "checkpoint-in-cpu partition-activations "
+    "distribute-checkpointed-activations contigious-checkpointing",
+    "weights in the host's memory": "remote-device use-pin-memory",
+    "mixtures of experts of Megatron-DeepSpeed": "moe-expert-parallel-size mlp-type topk expert-interval "
+    "enable-expert-tensor-parallelism moe-train-capacity-factor moe-loss-coeff create-moe-param-group",
+    "tokens that are dropped by layer": "random-ltd data-efficiency-curriculum-learning",
+    "the zero-bubble schedule": "enable-zbh1-pipeline enable-zbh1-exact-semantics",
+}
+UNUSED: Mapping[str, Unused] = {**MEGATRON, **unused_flags(OWN, NOT_MODELLED)}
+_SLOTS = re.compile(r"^\s*[^\s#]+\s+slots=(\d{1,4})\b", re.MULTILINE)
+
+
+def reads(program: LaunchedProgram) -> bool:
+    """Whether a program takes DeepSpeed's own arguments, as Megatron-DeepSpeed's and scripts of one's own do."""
+    flags = {word.partition("=")[0] for word in program.arguments}
+    own = any(f"--{name}" in flags for name in CONFIG_FLAGS)
+    return own or (program.name == PROGRAM and "--deepspeed" in flags)
+
+
+def known_fields(fields: Mapping[str, Any]) -> int:
+    return is_config(fields)
+
+
+def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedTraining:
+    if program.fields:
+        hint = "Import the command that reads it: deepspeed … --deepspeed_config FILE."
+        message = "a DeepSpeed configuration names no model and no sequence length"
+        raise InputError(message, where=program.place, hint=hint)
+    options = TrainingOptions(read_flags(program.arguments), UNUSED)
+    settings = _settings(options, names)
+    shape = _shape(options)
+    strategy = _degrees(options)
+    strategy = replace(strategy, dp=data_parallel(ranks_of(program, names), strategy, program.name))
+    micro = options.whole("micro-batch-size", "batch-size", "batch_size", default=0, least=0) or settings.micro_batch
+    if not micro:
+        message = "nothing says how many sequences a rank takes at a time"
+        raise InputError(message, where="train_micro_batch_size_per_gpu")
+    batch = options.whole("global-batch-size", default=0, least=0) or settings.global_batch
+    batch = batch or micro * strategy.dp * max(1, settings.accumulation)
+    seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
+    steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
+    recipe = _recipe(options, settings, strategy)
+    dtype = _dtype(options, settings)
+    techniques = (*settings.techniques, *_saved(options))
+    model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
+    if shape is not None:
+        note_dropout(options)
+    return ImportedTraining(
+        model=model,
+        shape=shape,
+        strategy=replace(strategy, techniques=techniques),
+        recipe=replace(recipe, micro_batch=micro),
+        load=load_of(seq, batch, steps),
+        dtype=dtype,
+        ignored=(*options.ignored, *settings.ignored, *options.left()),
+    )
+
+
+def _settings(options: TrainingOptions, names: TrainingNames) -> DeepSpeedSettings:
+    given = options.take(*CONFIG_FLAGS)
+    named = options.values.get("deepspeed")
+    if given is None and isinstance(named, str):
+        given = options.take("deepspeed")
+    if given is None or given is True:
+        return settings_of({})
+    return settings_of(names.config(beside(given)))
+
+
+def beside(path: Value) -> str:
+    """A file's name, where only the shell knows its folder: it lies beside the script."""
+    text = path if isinstance(path, str) else str(path)
+    return text.rpartition("/")[2] if isinstance(path, Variable) and "$" not in text.rpartition("/")[2] else text
+
+
+def ranks_of(program: LaunchedProgram, names: TrainingNames) -> int:
+    """Processes of all nodes: as the launcher says, or as its file of hosts lists them."""
+    if program.ranks or program.launcher != DEEPSPEED or "hostfile" not in program.options:
+        return program.ranks
+    try:
+        text = names.text(beside(program.options["hostfile"]))
+    except InputError:
+        return 0
+    slots = [int(found) for found in _SLOTS.findall(text)]
+    each = program.per_node
+    return len(slots) * each if each else sum(slots)
+
+
+def _shape(options: TrainingOptions) -> ModelShape | None:
+    if "num-layers" not in options.values:
+        return None
+    heads = options.whole("num-attention-heads", default=0)
+    return ModelShape(
+        layers=options.whole("num-layers"),
+        hidden=options.whole("hidden-size"),
+        heads=heads,
+        kv_heads=options.whole("num-key-value-heads", default=heads, least=0),
+        inner=options.whole("ffn-hidden-size", default=0),
+        vocab=options.whole("vocab-size", "padded-vocab-size", default=0),
+    )
+
+
+def _degrees(options: TrainingOptions) -> Strategy:
+    tp = options.whole("tensor-model-parallel-size", "model-parallel-size", default=1)
+    pp = options.whole("pipeline-model-parallel-size", "pipe-parallel-size", default=1, least=0) or 1
+    cp = options.whole("ds-sequence-parallel-size", default=1)
+    if options.text("num-experts", default="1") not in ("1", "0"):
+        raise InputError("mixtures of experts of Megatron-DeepSpeed are not modelled", where="--num-experts")
+    if options.flag("enable-zbh1-pipeline"):
+        options.unmodelled("--enable-zbh1-pipeline", "priced as 1f1b")
+    return Strategy(tp=tp, pp=pp, cp=cp)
+
+
+def _samples(options: TrainingOptions, batch: int, seq: int) -> int:
+    samples = options.whole("train-samples", default=0, least=0)
+    tokens = options.whole("train-tokens", default=0, least=0)
+    return -(-samples // batch) if samples else -(-tokens // (batch * seq))
+
+
+def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Strategy) -> Recipe:
+    stage = options.whole("zero-stage", default=settings.stage, least=0)
+    full = options.flag("checkpoint-activations")
+    granularity = options.text("recompute-granularity")
+    selective = granularity == "selective" or options.flag("recompute-activations")
+    full = full or granularity == "full"
+    layers = options.whole("checkpoint-num-layers", default=1)
+    if full and layers != 1:
+        options.unmodelled(f"--checkpoint-num-layers {layers}", "priced as every layer")
+    optimizer = options.text("optimizer", default="adam")
+    if optimizer != "adam":
+        raise InputError(f"the optimizer {optimizer} is not modelled under DeepSpeed", where="--optimizer")
+    return Recipe(
+        recompute="full" if full else "selective" if selective else "none",
+        zero=stage,
+        sequence_parallel=options.flag("sequence-parallel"),
+        cp_comm="a2a" if strategy.cp > 1 else "p2p",
+    )
+
+
+def _dtype(options: TrainingOptions, settings: DeepSpeedSettings) -> str:
+    bf16, fp16 = options.flag("bf16"), options.flag("fp16")
+    return "bf16" if bf16 else "fp16" if fp16 else settings.dtype or "fp32"
+
+
+def _saved(options: TrainingOptions) -> tuple[str, ...]:
+    saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
+    return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if saved and every else ()

@@ -1,0 +1,207 @@
+"""A Megatron-LM command read back as a training plan. Every option acts, is listed as ignored with the reason, or is
+refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from gnomon.engines.megatron.arguments import UNUSED
+from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
+from gnomon.engines.training.launched import LaunchedProgram
+from gnomon.engines.training.operations import (
+    CHECKPOINTS,
+    OFFLOAD,
+    ImportedTraining,
+    ModelShape,
+    TrainingNames,
+)
+from gnomon.errors import InputError
+from gnomon.spec import Recipe, Strategy
+
+PROGRAMS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_gpt")
+_SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
+_CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "a2a+p2p": "p2p"}
+_RECOMPUTED = {"full": "full", "selective": "selective"}
+_REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})")
+MOST_PARTS = 100_000
+
+
+def reads(program: LaunchedProgram) -> bool:
+    """Whether a program is Megatron-LM's own."""
+    fork = any(word.startswith("--deepspeed") for word in program.arguments)  # Megatron-DeepSpeed, of the same name
+    return program.name in PROGRAMS and not fork
+
+
+def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedTraining:
+    options = TrainingOptions(read_flags(program.arguments), UNUSED)
+    shape = model_shape(options)
+    strategy, stages = _degrees(options, shape.layers)
+    strategy = replace(strategy, dp=data_parallel(program.ranks, strategy, program.name))
+    recipe = _recipe(options, strategy)
+    micro, seq = options.whole("micro-batch-size"), options.whole("seq-length")
+    batch = options.whole("global-batch-size", default=micro * strategy.dp)
+    steps = _steps(options, batch)
+    dtype = _dtype(options)
+    _notes(options, strategy, recipe)
+    return ImportedTraining(
+        shape=shape,
+        stages=stages,
+        strategy=replace(strategy, techniques=tuple(_techniques(options))),
+        recipe=replace(recipe, micro_batch=micro),
+        load=load_of(seq, batch, steps),
+        dtype=dtype,
+        ignored=(*options.ignored, *options.left()),
+    )
+
+
+def model_shape(options: TrainingOptions) -> ModelShape:
+    """The network by the sizes that tell one from another."""
+    experts = options.whole("num-experts", default=0, least=0)
+    dense = options.whole("ffn-hidden-size", default=0)
+    inner = options.whole("moe-ffn-hidden-size", default=dense, least=0) if experts > 1 else dense
+    heads = options.whole("num-attention-heads", default=0)
+    return ModelShape(
+        layers=options.whole("num-layers", "encoder-num-layers"),
+        hidden=options.whole("hidden-size"),
+        heads=heads,
+        kv_heads=options.whole("num-query-groups", "num-key-value-heads", default=heads, least=0),
+        inner=inner,
+        vocab=options.whole("vocab-size", "padded-vocab-size", default=0),
+        experts=experts if experts > 1 else 0,
+    )
+
+
+def _degrees(options: TrainingOptions, layers: int) -> tuple[Strategy, tuple[int, ...]]:
+    """Degrees without that of data parallelism, and the layers of each pipeline part where a layout says them."""
+    tp = options.whole("tensor-model-parallel-size", "model-parallel-size", default=1)
+    pp = options.whole("pipeline-model-parallel-size", default=1)
+    vp = options.whole("num-virtual-stages-per-pipeline-rank", default=1)
+    each = options.whole("num-layers-per-virtual-pipeline-stage", default=0, least=0)
+    if each and pp > 1:
+        vp, rest = divmod(layers, each * pp)
+        if rest or not vp:
+            message = f"{layers} layers are not a multiple of {each} on {pp} ranks"
+            raise InputError(message, where="--num-layers-per-virtual-pipeline-stage")
+    stages: tuple[int, ...] = ()
+    if layout := options.text("pipeline-model-parallel-layout"):
+        stages = _parts(layout)
+        if len(stages) % pp:
+            raise InputError(
+                f"{len(stages)} parts are not a multiple of {pp} ranks", where="--pipeline-model-parallel-layout"
+            )
+        vp = len(stages) // pp
+    cp = options.whole("context-parallel-size", default=1)
+    return Strategy(tp=tp, pp=pp, vp=vp, cp=cp, ep=options.whole("expert-model-parallel-size", default=1)), stages
+
+
+def _parts(layout: str) -> tuple[int, ...]:
+    """Layers of each part of a layout such as `Et*3|(tt|)*4tL`."""
+    text = layout.strip("\"'").replace(",", "")
+    while found := _REPEATED.search(text):
+        part, times = (found[1], found[2]) if found[2] else (found[3], found[4])
+        text = text[: found.start()] + part * int(times) + text[found.end() :]
+        if len(text) > MOST_PARTS:
+            raise InputError("is too long", where="--pipeline-model-parallel-layout")
+    return tuple(part.count("t") for part in text.split("|"))
+
+
+def _recipe(options: TrainingOptions, strategy: Strategy) -> Recipe:
+    named = options.text("optimizer", default="adam")
+    if named not in _OPTIMIZERS:
+        raise InputError(f"the optimizer {named} is not modelled", where="--optimizer")
+    optimizer = _OPTIMIZERS[named]
+    narrow = options.text("exp-avg-dtype"), options.text("exp-avg-sq-dtype"), options.text("main-grads-dtype")
+    if {"bf16", "fp16"} & set(narrow[:2]) and optimizer == "adamw":
+        optimizer = "adamw-bf16"
+        options.unmodelled("fp32 master weights", "priced as adamw-bf16, without them")
+    sequence = options.flag("sequence-parallel")
+    return Recipe(
+        schedule="interleaved" if strategy.vp > 1 else "1f1b",
+        recompute=_recompute(options),
+        zero=_zero(options, named),
+        optimizer=optimizer,
+        sequence_parallel=sequence,
+        cp_comm=_cp_comm(options),
+        expert_tp=options.whole("expert-tensor-parallel-size", default=0, least=0),
+    )
+
+
+def _cp_comm(options: TrainingOptions) -> str:
+    given = options.text("cp-comm-type", default="p2p").split(" ")
+    if len(set(given)) > 1 or given[0] == "a2a+p2p":
+        options.unmodelled(f"--cp-comm-type {' '.join(given)}", f"priced as {_CP_COMMS.get(given[0], 'p2p')}")
+    if given[0] not in _CP_COMMS:
+        raise InputError(f"'{given[0]}' is not modelled", where="--cp-comm-type")
+    return _CP_COMMS[given[0]]
+
+
+def _recompute(options: TrainingOptions) -> str:
+    found = options.choice(_RECOMPUTED, "recompute-granularity", "checkpoint-granularity", default="none")
+    if options.flag("recompute-activations"):
+        found = "selective"
+    if options.flag("checkpoint-activations"):
+        found = "full"
+    method, layers = options.text("recompute-method"), options.whole("recompute-num-layers", default=1, least=0)
+    if found == "full" and (method == "block" or layers != 1):
+        options.unmodelled(f"--recompute-method {method} --recompute-num-layers {layers}", "priced as every layer")
+    modules = options.text("recompute-modules", default="core_attn")
+    if found == "selective" and modules != "core_attn":
+        options.unmodelled(f"--recompute-modules {modules}", "priced as core_attn")
+    return found
+
+
+def _zero(options: TrainingOptions, optimizer: str) -> int:
+    states = options.flag("use-distributed-optimizer")
+    fsdp = options.flag("use-megatron-fsdp", "use-custom-fsdp")
+    sharded = options.text("data-parallel-sharding-strategy", default="no_shard")
+    if options.flag("use-torch-fsdp2"):
+        return 3
+    if fsdp:
+        if sharded not in _SHARDED:
+            raise InputError(f"'{sharded}' is not known", where="--data-parallel-sharding-strategy")
+        return _SHARDED[sharded]
+    return int(states or optimizer == "dist_muon")
+
+
+def _dtype(options: TrainingOptions) -> str:
+    bf16, fp16 = options.flag("bf16"), options.flag("fp16")
+    if options.text("fp8-format", "fp8"):
+        return "fp8"
+    return "bf16" if bf16 else "fp16" if fp16 else "fp32"
+
+
+def _steps(options: TrainingOptions, batch: int) -> int:
+    steps = options.whole("train-iters", default=0, least=0)
+    samples = options.whole("train-samples", default=0, least=0)
+    return steps or -(-samples // batch)
+
+
+def _techniques(options: TrainingOptions) -> list[str]:
+    found = []
+    share = options.number("optimizer-offload-fraction", default=1.0)
+    if options.flag("optimizer-cpu-offload"):
+        found.append(f"{OFFLOAD}:share={share:g}")
+    saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
+    waits = not options.flag("async-save")
+    if saved and every:
+        found.append(f"{CHECKPOINTS}:every={every},mode={'synchronous' if waits else 'asynchronous'}")
+    return found
+
+
+def note_dropout(options: TrainingOptions) -> None:
+    """Dropout, which is 0.1 where nothing is said."""
+    for name in ("attention-dropout", "hidden-dropout"):
+        given = name in options.values
+        if rate := options.number(name, default=0.1):
+            told = f"--{name} {rate:g}" if given else f"no --{name}, {rate:g} by default"
+            options.unmodelled(told, "the figures are those without dropout")
+
+
+def _notes(options: TrainingOptions, strategy: Strategy, recipe: Recipe) -> None:
+    """What is priced otherwise than the command has it."""
+    note_dropout(options)
+    overlapped = options.flag("overlap-grad-reduce")
+    if strategy.dp * strategy.cp > 1 and not overlapped:
+        options.unmodelled("no --overlap-grad-reduce", "priced with gradients reduced during the backward pass")

@@ -1,0 +1,53 @@
+"""What writes training plans for the built-in runner, and reads its commands back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gnomon.engines.torch import ENGINE as INFO
+from gnomon.engines.torch import launch
+from gnomon.engines.training.launched import LaunchedProgram
+from gnomon.engines.training.operations import ImportedTraining, TechniqueOptions, TrainingNames
+from gnomon.errors import InputError
+from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
+
+ENGINE, TITLE = INFO.name, INFO.title
+EXPRESSES: tuple[str, ...] = ()
+
+
+def version_of(plan: Plan) -> str:
+    return plan.engine.version if plan.engine.name == ENGINE else ""
+
+
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
+    return {"run.sh": launch.run_script(job, plan, notes)}
+
+
+def command(job: TrainingJob, extra: TechniqueOptions) -> list[str]:
+    return launch.command(job)
+
+
+def check(job: TrainingJob) -> None:
+    """What the runner does not support is refused where its command is written."""
+
+
+def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+    return launch.not_expressed(job, plan)
+
+
+def reads(program: LaunchedProgram) -> bool:
+    return program.program == launch.WORKER
+
+
+def known_fields(fields: Mapping[str, Any]) -> int:
+    return 0
+
+
+def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedTraining:
+    """The plan that the runner is given."""
+    named = next((word for word in program.arguments if not word.startswith("-")), "")
+    if not named:
+        raise InputError("the command names no plan", hint=f"`torchrun … -m {launch.WORKER} plan.yaml` does.")
+    return ImportedTraining(plan_file=named.rpartition("/")[2] if "$" in named else named)

@@ -1,0 +1,247 @@
+"""A training plan as a TorchTitan recipe with its launch script, and what they cannot express."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnomon.engines.shell import comment
+from gnomon.engines.torchtitan.engine import VERSIONS
+from gnomon.engines.torchtitan.network import LLAMA, check_network, flavor_of, shape_lines
+from gnomon.engines.torchtitan.network import not_expressed as network_not_expressed
+from gnomon.engines.torchtitan.options import (
+    CHECKPOINTED,
+    FUNCTION,
+    RECIPE,
+    RESHARDED,
+    SCHEDULES,
+    TRAIN,
+    VERSION,
+)
+from gnomon.engines.training.job import check_experts, check_job
+from gnomon.engines.training.launch import (
+    BESIDE,
+    LEAST_RATE,
+    RATE,
+    common_not_expressed,
+    headline,
+    script,
+    steps_of,
+    torchrun,
+)
+from gnomon.engines.training.operations import CHECKPOINTS, TechniqueOptions
+from gnomon.engines.training.stages import Stages
+from gnomon.errors import InputError
+from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
+
+NAME = "torchtitan"
+_DTYPES = ("bf16", "fp32", "fp8")
+_NOTE = f"TorchTitan {VERSION}, with the tokenizer of the model under assets/hf. Further options may follow."
+WARMUP = 0.01
+"""Share of the steps over which the learning rate grows."""
+
+
+def command(job: TrainingJob) -> list[str]:
+    """What run.sh starts on one node, in the folder of the recipe."""
+    check(job)
+    return [*torchrun(job), "-m", TRAIN, *_words()]
+
+
+def _words() -> list[str]:
+    return ["--module", RECIPE.removesuffix(".py"), "--config", FUNCTION]
+
+
+def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
+    """`run.sh`, which every node starts beside the recipe."""
+    check(job)
+    words = _words()
+    return script(
+        job,
+        headline(plan, f"TorchTitan {VERSION}"),
+        setup=[BESIDE],
+        program=f"-m {TRAIN}",
+        arguments=[words[:2], words[2:]],
+        notes=(*notes, _NOTE),
+    )
+
+
+def check(job: TrainingJob) -> None:
+    """Raise InputError where TorchTitan would not train the job."""
+    check_job(job)
+    check_network(job.model)
+    check_experts(job.model, job.strategy, job.recipe)
+    strategy, recipe = job.strategy, job.recipe
+    if job.dtype not in _DTYPES:
+        hint = f"Use {', '.join(_DTYPES)}."
+        raise InputError(f"TorchTitan does not train in {job.dtype}", where="dtype", hint=hint)
+    if recipe.optimizer not in ("adamw", "adamw-bf16"):
+        message = f"the recipe has AdamW, not {recipe.optimizer}"
+        raise InputError(message, where="engine.settings.optimizer", hint="Use adamw or adamw-bf16.")
+    if recipe.zero == 1 and strategy.dp * strategy.cp > 1:
+        message = "TorchTitan shards weights and gradients where it shards optimizer states"
+        raise InputError(message, where="engine.settings.zero", hint="Use 0, 2 or 3.")
+    if recipe.zero == 0 and strategy.cp > 1:
+        message = "TorchTitan shards weights over the ranks of context parallelism"
+        raise InputError(message, where="engine.settings.zero", hint="Use 2 or 3, or a cp of 1.")
+    if strategy.pp > 1 and recipe.schedule not in SCHEDULES:
+        hint = f"Use {', '.join(SCHEDULES)}."
+        message = f"the recipe has no schedule {recipe.schedule}"
+        raise InputError(message, where="engine.settings.schedule", hint=hint)
+    if strategy.pp > 1 and job.model.tied_embeddings:
+        message = f"{job.model.name} ties embedding and head, which TorchTitan cannot split over pipeline ranks"
+        raise InputError(message, where="strategy.pp", hint="Use 1.")
+    if job.model.is_moe and strategy.tp > 1 and recipe.expert_tp != 1:
+        message = "TorchTitan does not cut experts over tensor-parallel ranks"
+        raise InputError(message, where="engine.settings.expert_tp", hint="Use 1.")
+
+
+def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+    """What of a job's plan a recipe cannot express."""
+    saved = "" if extra.save_every else " and saves nothing"
+    own = "data, tokenizer and a learning rate of your own"
+    missing = [f"{own}: the recipe reads TorchTitan's c4_test with a learning rate of {RATE:g}{saved}"]
+    missing += network_not_expressed(job)
+    recipe, strategy = job.recipe, job.strategy
+    if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
+        missing.append(f"TorchTitan as of {plan.engine.version}: the recipe is for {VERSION}")
+    if strategy.cp > 1 and recipe.cp_comm != "allgather":
+        missing.append(f"cp_comm {recipe.cp_comm}: TorchTitan {VERSION} gathers all keys (allgather)")
+    if recipe.recompute == "selective" and plan.engine.name != NAME:
+        missing.append(f"selective recomputation as in {plan.engine.name}: TorchTitan recomputes by operator")
+    if job.dtype == "fp8":
+        missing.append(f"a scale per tensor in fp8: TorchTitan {VERSION} has one per row")
+    if extra.save_every and extra.save_mode not in ("synchronous", "asynchronous"):
+        missing.append(f"mode={extra.save_mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
+    return missing + common_not_expressed(job, plan, NAME)
+
+
+def recipe_text(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> str:
+    """`recipe.py`: the configuration as a function, which `--module recipe --config plan` names."""
+    check(job)
+    flavor = flavor_of(job.model)
+    lines = [comment(headline(plan, f"TorchTitan {VERSION}")), *map(comment, notes)]
+    lines += ["# It is read back by `gnomon import run.sh`, as data: keep values literal.", *_imports(job), "", ""]
+    if flavor is None:
+        lines += [*shape_lines(job), "", ""]
+    lines += [f"def {FUNCTION}() -> Trainer.Config:", *_spec(job, flavor), "    return Trainer.Config("]
+    lines += [f"        {name}={value}," for name, value in _fields(job, extra).items()]
+    return "\n".join([*lines, "    )"]) + "\n"
+
+
+def _imports(job: TrainingJob) -> list[str]:
+    flavor = flavor_of(job.model)
+    module = flavor[0] if flavor else LLAMA
+    lines = ["from dataclasses import replace", ""] if flavor is None else []
+    lines += [
+        "from torchtitan.components.checkpoint import CheckpointManager",
+        "from torchtitan.components.loss import CrossEntropyLoss",
+        "from torchtitan.components.metrics import MetricsProcessor",
+        "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw",
+    ]
+    if job.dtype == "fp8":
+        lines += ["from torchtitan.components.quantization import Float8LinearConverter"]
+    lines += [
+        "from torchtitan.components.validate import Validator",
+        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
+        "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
+        "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
+    ]
+    if flavor is None:
+        lines += ["from torchtitan.models import llama3"]
+        lines += ["from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm"]
+    return [
+        *lines,
+        f"from torchtitan.models.{module} import model_registry",
+        "from torchtitan.trainer import Trainer",
+    ]
+
+
+def _spec(job: TrainingJob, flavor: tuple[str, str] | None) -> list[str]:
+    converter = "Float8LinearConverter.Config(model_compile_enabled=True)"
+    if flavor is not None:
+        given = f", converters=[{converter}]" if job.dtype == "fp8" else ""
+        backend = ', moe_comm_backend="standard"' if job.model.is_moe else ""
+        return [f'    model_spec = model_registry("{flavor[1]}"{backend}{given})']
+    lines = ["    model = network()"]
+    if job.dtype == "fp8":
+        lines += [f"    model = {converter}.build().convert(model)"]
+    return [*lines, '    model_spec = replace(model_registry("8B"), flavor="own", model=model)']
+
+
+def _fields(job: TrainingJob, extra: TechniqueOptions) -> dict[str, str]:
+    """Fields of the configuration, as Python writes them."""
+    name = (job.model.hub_id or job.model.name).rpartition("/")[2]
+    steps = steps_of(job)
+    warm, least = max(1, round(WARMUP * steps)), LEAST_RATE / RATE
+    saved = f"enable=True, interval={extra.save_every}" if extra.save_every else "enable=False"
+    if extra.save_every:
+        saved += f', async_mode="{"async" if extra.save_async else "disabled"}"'
+    return {
+        "model_spec": "model_spec",
+        "hf_assets_path": repr(f"./assets/hf/{name}"),
+        "loss": f"CrossEntropyLoss.Config(global_vocab_size={job.model.vocab})",
+        "optimizer": f"default_adamw(lr={RATE!r})",
+        "lr_scheduler": f'LRSchedulersContainer.Config(warmup_steps={warm}, decay_type="cosine", '
+        f"min_lr_factor={least:g})",
+        "dataloader": 'HuggingFaceTextDataLoader.Config(dataset="c4_test")',
+        "metrics": "MetricsProcessor.Config(log_freq=1)",
+        "checkpoint": f"CheckpointManager.Config({saved})",
+        "validator": "Validator.Config(enable=False)",
+        "training": _called("TrainingConfig", _training(job)),
+        "parallelism": _called("ParallelismConfig", _parallelism(job)),
+        "activation_checkpoint": CHECKPOINTED[job.recipe.recompute],
+        "compile": 'CompileConfig(enable=True, components=["model", "loss"])',
+    }
+
+
+def _called(name: str, values: dict[str, object]) -> str:
+    inside = "".join(f"            {key}={value!r},\n" for key, value in values.items())
+    return f"{name}(\n{inside}        )".replace("'", '"')
+
+
+def _training(job: TrainingJob) -> dict[str, object]:
+    """A rank's batch is one micro-batch, or with a pipeline all of a step, which its schedule cuts up."""
+    local = job.load.global_batch // job.strategy.dp if job.strategy.pp > 1 else job.recipe.micro_batch
+    return {
+        "local_batch_size": local,
+        "global_batch_size": job.load.global_batch,
+        "seq_len": job.load.seq,
+        "steps": steps_of(job),
+        "max_norm": 1.0,
+        "dtype": "bfloat16" if job.recipe.optimizer == "adamw-bf16" else "float32",
+        "mixed_precision_param": "float32" if job.dtype == "fp32" else "bfloat16",
+        "mixed_precision_reduce": "float32",
+        "disable_cuda_graphs": True,
+    }
+
+
+def _parallelism(job: TrainingJob) -> dict[str, object]:
+    strategy, recipe = job.strategy, job.recipe
+    sharded = recipe.zero >= 2
+    values: dict[str, object] = {
+        "data_parallel_replicate_degree": 1 if sharded else strategy.dp,
+        "data_parallel_shard_degree": strategy.dp if sharded else 1,
+        "fsdp_reshard_after_forward": RESHARDED.get(recipe.zero, "default"),
+        "tensor_parallel_degree": strategy.tp,
+        "enable_sequence_parallel": recipe.sequence_parallel,
+        "pipeline_parallel_degree": strategy.pp,
+        "context_parallel_degree": strategy.cp,
+        "expert_parallel_degree": strategy.ep,
+    }
+    if strategy.pp > 1:
+        values["pipeline_parallel_schedule"] = SCHEDULES[recipe.schedule]
+        values["pipeline_parallel_microbatch_size"] = recipe.micro_batch
+        values["module_fqns_per_model_part"] = _parts(job)
+    return values
+
+
+def _parts(job: TrainingJob) -> list[list[str]]:
+    """Modules of each pipeline part, as plans cut them."""
+    sizes = Stages(job.model).sizes(job.strategy.pp * job.strategy.vp).tolist()
+    parts, first = [], 0
+    for size in sizes:
+        parts.append([f"layers.{layer}" for layer in range(first, first + size)])
+        first += size
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
+    return parts

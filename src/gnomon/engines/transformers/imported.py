@@ -1,0 +1,277 @@
+"""A command of the transformers Trainer, by Accelerate, torchrun or DeepSpeed, read back as a training plan with its
+configurations. Every option acts, is listed as ignored with the reason, or is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gnomon.engines.command_line import Value, unused_flags
+from gnomon.engines.deepspeed.configured import settings_of
+from gnomon.engines.deepspeed.imported import beside, ranks_of
+from gnomon.engines.operations import Variable
+from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
+from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
+from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, ImportedTraining, TrainingNames
+from gnomon.errors import InputError
+from gnomon.spec import Recipe, Strategy
+from gnomon.spec.imported import IgnoredOption
+
+PROGRAM = "trl"
+TRAINER_FLAGS = ("--per_device_train_batch_size", "--model_name_or_path", "--output_dir")
+"""Arguments that tell a script of the Trainer from others."""
+FIELDS = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "model_name_or_path", "output_dir", "learning_rate",
+    "num_train_epochs", "max_steps", "gradient_checkpointing", "bf16", "fp16", "optim", "max_length", "max_seq_length",
+    "lr_scheduler_type", "logging_steps", "save_steps", "dataset_name", "warmup_ratio", "report_to",
+)  # fmt: skip
+LENGTHS = ("sequence_length", "max_length", "max_seq_length", "block_size", "model_max_length", "cutoff_len")
+"""Tokens of a sequence, as scripts call them."""
+CONFIG_FILES = (".yaml", ".yml", ".json")
+_OPTIMIZERS = {
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw": "adamw", "sgd": "sgd",
+    "paged_adamw_32bit": "adamw", "adafactor": "adafactor", "adamw_bnb_8bit": "adam8bit", "adamw_8bit": "adam8bit",
+    "adamw_torch_8bit": "adam8bit", "paged_adamw_8bit": "adam8bit", "lion_32bit": "lion", "paged_lion_32bit": "lion",
+}  # fmt: skip
+_STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
+_BY_NUMBER = {str(place): name for place, name in enumerate(_STRATEGIES, 1)}
+NO_EFFECT = {
+    "which tokens are trained on": "dataset* train_file validation_file data_path data_files text_column "
+    "preprocessing_num_workers dataloader* streaming tokenizer* chat_template* packing* eos_token data_args* "
+    "remove_unused_columns group_by_length completion_only_loss assistant_only_loss overwrite_cache",
+    "hyperparameters, which no time depends on": "learning_rate lr_scheduler* warmup* weight_decay adam_* "
+    "max_grad_norm seed data_seed label_smoothing_factor neftune_noise_alpha optim_args beta",
+    "what is logged and measured": "logging* report_to run_name disable_tqdm include_num_input_tokens_seen log_level* "
+    "project trackio*",
+    "evaluation, which plans do not price": "eval* do_eval do_predict per_device_eval_batch_size prediction_loss_only "
+    "load_best_model_at_end metric_for_best_model",
+    "what is loaded before the first step, and how checkpoints are laid out": "resume_from_checkpoint save* "
+    "overwrite_output_dir output_dir push_to_hub* hub* trust_remote_code model_revision config_name cache_dir "
+    "use_fast_tokenizer token low_cpu_mem_usage",
+    "how long the run is": "num_train_epochs do_train num_epochs",
+    "when and how processes meet and end": "ddp* local_rank full_determinism torch_empty_cache_steps",
+    "as it is priced": "attn_implementation use_cache tf32 torch_compile gradient_checkpointing_kwargs* bf16_full_eval "
+    "use_liger_kernel average_tokens_across_devices fp16_opt_level half_precision_backend accelerator_config* "
+    "use_reentrant",
+}
+NOT_MODELLED = {
+    "adapters: priced as full training": "use_peft lora* load_in_4bit load_in_8bit bnb* use_rslora peft*",
+    "weights that are frozen": "freeze* unfreeze*",
+}
+UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED)
+LAUNCHER = unused_flags(
+    {
+        "when and how processes meet and end": "compute_environment debug machine_rank main_process_ip "
+        "main_process_port main_training_function rdzv_backend same_network tpu* use_cpu gpu_ids num_machines "
+        "enable_cpu_affinity downcast_bf16 command_file commands",
+        "as it is priced": "fsdp_config* dynamo* deepspeed_config*",
+    },
+    {
+        "fp8 under Accelerate": "fp8_config*",
+        "Megatron-LM under Accelerate": "megatron_lm_config*",
+        "parallelism beyond data parallelism": "parallelism_config*",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """What Accelerate, or the Trainer by itself, shards and where."""
+
+    zero: int = 0
+    recomputed: bool = False
+    mixed: str = ""
+    accumulation: int = 0
+    micro_batch: int = 0
+    ranks: int = 0
+    strategy: Strategy = field(default_factory=Strategy)
+    techniques: tuple[str, ...] = ()
+    ignored: tuple[IgnoredOption, ...] = ()
+
+
+def reads(program: LaunchedProgram) -> bool:
+    """Whether a program is one that Accelerate starts, or has the Trainer's arguments."""
+    flags = {word.partition("=")[0] for word in program.arguments}
+    return program.launcher == ACCELERATE or program.name == PROGRAM or bool(flags & set(TRAINER_FLAGS))
+
+
+def known_fields(fields: Mapping[str, Any]) -> int:
+    """Fields of a file that are the Trainer's, or Accelerate's."""
+    known = sum(name in FIELDS for name in fields)
+    if "distributed_type" in fields and "compute_environment" in fields:
+        return len(fields)
+    return known if "per_device_train_batch_size" in fields else 0
+
+
+def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedTraining:
+    if "distributed_type" in program.fields:
+        hint = "Import the command that reads it: accelerate launch --config_file FILE train.py …"
+        message = "an Accelerate configuration names no model, no batch and no sequence length"
+        raise InputError(message, where=program.place, hint=hint)
+    options = TrainingOptions(_values(program, names), UNUSED, dashes="" if program.fields else "--")
+    shared = _sharding(options, program, names)
+    strategy = shared.strategy
+    strategy = replace(strategy, dp=data_parallel(shared.ranks, strategy, program.name))
+    micro = options.whole("per_device_train_batch_size", default=0, least=0) or shared.micro_batch or 8
+    steps = options.whole("gradient_accumulation_steps", default=0, least=0) or shared.accumulation or 1
+    batch = micro * steps * strategy.dp
+    seq = options.whole(*LENGTHS)
+    total = options.whole("max_steps", default=-1, least=-1)
+    recipe, dtype = _recipe(options, shared)
+    saved = _saved(options)
+    model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
+    return ImportedTraining(
+        model=model,
+        strategy=replace(strategy, techniques=(*shared.techniques, *saved)),
+        recipe=replace(recipe, micro_batch=micro),
+        load=load_of(seq, batch, max(0, total)),
+        dtype=dtype,
+        ignored=(*options.ignored, *shared.ignored, *options.left()),
+    )
+
+
+def _values(program: LaunchedProgram, names: TrainingNames) -> dict[str, Value]:
+    """Arguments of a file, and above them those of the command."""
+    if program.fields:
+        return flattened(program.fields)
+    words = list(program.arguments)
+    places: list[str] = []
+    while words and not words[0].startswith("-") and not isinstance(words[0], Variable):
+        places.append(words.pop(0))
+    given = {name.replace("-", "_"): value for name, value in read_flags(words).items()}
+    named = given.pop("config", None)
+    files = [place for place in places if place.endswith(CONFIG_FILES)]
+    files += [str(named)] if named and named is not True else []
+    base: dict[str, Value] = {}
+    for file in files:
+        base |= flattened(names.config(beside(file)))
+    return base | given
+
+
+def _sharding(options: TrainingOptions, program: LaunchedProgram, names: TrainingNames) -> Sharding:
+    ranks = ranks_of(program, names)
+    named = program.options.get("config-file") or options.text("accelerate_config")
+    given = {name.replace("-", "_"): value for name, value in program.options.items()}
+    config = options.take("deepspeed")
+    if config is not None and config is not True:
+        return replace(_deepspeed_file(names, str(config)), ranks=ranks)
+    if program.launcher == ACCELERATE or named:
+        base = flattened(names.config(beside(named))) if named else {}
+        return _accelerate(base, given, ranks, names)
+    return replace(_trainer_fsdp(options), ranks=ranks)
+
+
+def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
+    found = settings_of(names.config(beside(path)))
+    return Sharding(
+        zero=found.stage,
+        mixed=found.dtype,
+        accumulation=found.accumulation,
+        micro_batch=found.micro_batch,
+        techniques=found.techniques,
+        ignored=found.ignored,
+    )
+
+
+def _trainer_fsdp(options: TrainingOptions) -> Sharding:
+    """`--fsdp "full_shard auto_wrap"`: sharding that the Trainer asks for by itself."""
+    words = options.text("fsdp").lower().split()
+    options.take("fsdp_config")
+    zero = 3 if {"full_shard", "hybrid_shard", "true"} & set(words) else 2 if "shard_grad_op" in words else 0
+    if "offload" in words:
+        options.unmodelled("--fsdp offload", "weights, gradients and states in the host's memory")
+    return Sharding(zero=zero)
+
+
+def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int, names: TrainingNames) -> Sharding:
+    """Accelerate's configuration, with the launcher's own options above it."""
+    options = TrainingOptions(dict(base), LAUNCHER, dashes="")
+    for name, value in flags.items():
+        if name not in ("config_file", "module"):
+            options.values[name] = value or True
+    kind = options.text("distributed_type", default="MULTI_GPU")
+    processes = options.whole("num_processes", default=0, least=0)
+    kind = "FSDP" if options.flag("use_fsdp") else "DEEPSPEED" if options.flag("use_deepspeed") else kind
+    options.take("multi_gpu")
+    mixed = options.text("mixed_precision", default="no")
+    found = Sharding()
+    if kind == "DEEPSPEED":
+        found = _deepspeed(options, names)
+    elif kind == "FSDP":
+        found = _fsdp(options)
+    elif kind not in ("MULTI_GPU", "NO", "MULTI_XPU"):
+        raise InputError(f"{kind} under Accelerate is not modelled", where="distributed_type")
+    named = "parallelism_config.parallelism_config_{}_size"
+    sizes = {name: options.whole(named.format(name), default=1) for name in ("tp", "cp")}
+    return replace(
+        found,
+        mixed={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(mixed, found.mixed),
+        ranks=processes or ranks,
+        strategy=Strategy(tp=sizes["tp"], cp=sizes["cp"]),
+        ignored=(*found.ignored, *options.ignored, *options.left()),
+    )
+
+
+def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
+    file = options.text("deepspeed_config.deepspeed_config_file", "deepspeed_config_file")
+    if file:
+        return _deepspeed_file(names, file)
+    stage = options.whole("deepspeed_config.zero_stage", "zero_stage", default=2, least=0)
+    steps = options.text("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps")
+    device = options.text("deepspeed_config.offload_optimizer_device", "offload_optimizer_device", default="none")
+    if options.text("deepspeed_config.offload_param_device", "offload_param_device", default="none") != "none":
+        options.unmodelled("offload_param_device", "weights in the host's memory")
+    techniques = (f"{OFFLOAD}:share=1",) if device in ("cpu", "nvme") else ()
+    return Sharding(
+        zero=stage, accumulation=int(steps) if re.fullmatch(r"\d{1,6}", steps) else 0, techniques=techniques
+    )
+
+
+def _fsdp(options: TrainingOptions) -> Sharding:
+    """FSDP2 says whether weights are sharded again after the forward pass, FSDP1 names a strategy."""
+    before = "fsdp_config."
+    version = options.whole(f"{before}fsdp_version", "fsdp_version", default=1)
+    resharded = options.text(f"{before}fsdp_reshard_after_forward", "fsdp_reshard_after_forward", default="true")
+    named = options.text(f"{before}fsdp_sharding_strategy", "fsdp_sharding_strategy", default="FULL_SHARD")
+    again = options.flag(f"{before}fsdp_activation_checkpointing", "fsdp_activation_checkpointing")
+    if options.flag(f"{before}fsdp_offload_params", "fsdp_offload_params"):
+        options.unmodelled("fsdp_offload_params: true", "weights, gradients and states in the host's memory")
+    if version == 2:
+        return Sharding(zero=3 if resharded.lower() == "true" else 2, recomputed=again)
+    named = _BY_NUMBER.get(named, named)
+    if named not in _STRATEGIES:
+        raise InputError(f"'{named}' is not known", where="fsdp_sharding_strategy")
+    if named.startswith("HYBRID"):
+        options.unmodelled(f"fsdp_sharding_strategy: {named}", "priced as sharded over all ranks")
+    return Sharding(zero=_STRATEGIES[named], recomputed=again)
+
+
+def _recipe(options: TrainingOptions, shared: Sharding) -> tuple[Recipe, str]:
+    named = options.text("optim", default="adamw_torch_fused")
+    if named not in _OPTIMIZERS:
+        raise InputError(f"the optimizer {named} is not modelled", where=options.where("optim"))
+    optimizer = _OPTIMIZERS[named]
+    if named.startswith("paged"):
+        options.unmodelled(options.told("optim", named), "states in memory that the host shares: priced as on the chip")
+    bf16, fp16 = options.flag("bf16"), options.flag("fp16")
+    kept = _kept(options)
+    dtype = "bf16" if bf16 else "fp16" if fp16 else shared.mixed or ("bf16" if kept == "bfloat16" else "fp32")
+    if kept == "bfloat16" and optimizer == "adamw":
+        optimizer = "adamw-bf16"
+    again = options.flag("gradient_checkpointing") or shared.recomputed
+    return Recipe(recompute="full" if again else "none", zero=shared.zero, optimizer=optimizer), dtype
+
+
+def _kept(options: TrainingOptions) -> str:
+    """The format that weights are kept in."""
+    text = options.text("weights", "torch_dtype", "dtype", "model_dtype", default="float32")
+    if text in ("auto", "bf16"):
+        return "bfloat16"
+    return text
+
+
+def _saved(options: TrainingOptions) -> Sequence[str]:
+    every, kind = options.whole("save_steps", default=0, least=0), options.text("save_strategy", default="steps")
+    return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if every and kind == "steps" else ()

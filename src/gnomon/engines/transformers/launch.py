@@ -1,0 +1,206 @@
+"""A training plan as arguments of the transformers Trainer under Accelerate, and what they cannot express."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gnomon.engines.shell import comment
+from gnomon.engines.training.job import check_job
+from gnomon.engines.training.launch import (
+    BESIDE,
+    RATE,
+    Launcher,
+    common_not_expressed,
+    headline,
+    nodes,
+    script,
+    steps_of,
+)
+from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, TechniqueOptions
+from gnomon.engines.transformers.options import (
+    ACCELERATE,
+    CONFIG,
+    LAUNCHED,
+    OPTIMIZERS,
+    SCRIPT,
+    TRAINING,
+    VERSION,
+    WEIGHTS,
+)
+from gnomon.engines.transformers.trainer import TEXT
+from gnomon.errors import InputError
+from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
+
+NAME = "transformers"
+EXPRESSED = (OFFLOAD, CHECKPOINTS)
+_PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
+_NOTE = f"transformers {VERSION} and Accelerate {ACCELERATE}. Further options may follow."
+SAVED = "checkpoints"
+
+
+def command(job: TrainingJob) -> list[str]:
+    """What run.sh starts on one node, in its own folder."""
+    check(job)
+    return [*_launcher().words, SCRIPT, TRAINING]
+
+
+def _launcher() -> Launcher:
+    return Launcher(
+        words=("accelerate", "launch", "--config_file", LAUNCHED),
+        node_rank="--machine_rank",
+        address="--main_process_ip",
+        port="--main_process_port",
+    )
+
+
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
+    """`run.sh`, both configurations, the script and the network's config.json."""
+    check(job)
+    _check_offload(job, extra)
+    title = headline(plan, f"transformers {VERSION}")
+    head = [comment(title), *map(comment, notes)]
+    run = script(
+        job, title, setup=[BESIDE], program=SCRIPT, arguments=[[TRAINING]], notes=(*notes, _NOTE), launcher=_launcher()
+    )
+    network = {CONFIG: json.dumps(dict(job.config), indent=2) + "\n"} if job.config else {}
+    return {
+        "run.sh": run,
+        LAUNCHED: _yaml(head, _accelerate(job, extra)),
+        TRAINING: _yaml(head, _arguments(job, extra)),
+        SCRIPT: TEXT,
+        **network,
+    }
+
+
+def _yaml(head: Sequence[str], fields: Mapping[str, Any]) -> str:
+    import yaml
+
+    return "\n".join(head) + "\n" + yaml.safe_dump(dict(fields), sort_keys=False)
+
+
+def check(job: TrainingJob) -> None:
+    """Raise InputError where the Trainer would not train the job."""
+    check_job(job)
+    for name in ("tp", "pp", "cp", "ep"):
+        if getattr(job.strategy, name) > 1:
+            message = f"{getattr(job.strategy, name)} is not 1: these files train with data parallelism alone"
+            raise InputError(message, where=f"strategy.{name}", hint="Use 1, or export it to megatron or torchtitan.")
+    if job.dtype not in _PRECISION:
+        hint = f"Use {', '.join(_PRECISION)}."
+        raise InputError(f"the Trainer's files do not train in {job.dtype}", where="dtype", hint=hint)
+    if job.recipe.optimizer not in OPTIMIZERS:
+        hint = f"It has {', '.join(OPTIMIZERS)}."
+        message = f"the Trainer has no optimizer {job.recipe.optimizer}"
+        raise InputError(message, where="engine.settings.optimizer", hint=hint)
+    if job.recipe.recompute == "selective":
+        message = "gradient checkpointing recomputes whole layers under transformers"
+        raise InputError(message, where="engine.settings.recompute", hint="Use full or none.")
+    if job.recipe.optimizer in WEIGHTS and job.dtype != "bf16":
+        message = f"{job.recipe.optimizer} keeps weights in bf16, and the plan is in {job.dtype}"
+        raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
+
+
+def _check_offload(job: TrainingJob, extra: TechniqueOptions) -> None:
+    if extra.offloaded and (not job.recipe.zero or extra.offloaded < 1):
+        message = "the Trainer offloads all states that DeepSpeed's ZeRO shards"
+        raise InputError(message, where="engine.settings.zero", hint=f"Use 1, 2 or 3, and {OFFLOAD} with all of them.")
+
+
+def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+    """What of a job's plan the Trainer's arguments cannot express."""
+    saved = "" if extra.save_every else ", and saves nothing"
+    own = "data, weights and a learning rate of your own"
+    missing = [f"{own}: {SCRIPT} trains random weights on random tokens at {RATE:g}{saved}"]
+    if not job.config:
+        missing.append(f"the network's {CONFIG}, which nothing here has")
+    if extra.save_async:
+        missing.append("asynchronous checkpoints: the Trainer saves them while training waits")
+    if extra.offloaded and extra.stride:
+        missing.append(f"stride={extra.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
+    return missing + common_not_expressed(job, plan, NAME)
+
+
+def _mixed(job: TrainingJob) -> str:
+    """The format that autocast computes in; weights that are kept in bf16 need none."""
+    return "no" if job.recipe.optimizer in WEIGHTS else _PRECISION[job.dtype]
+
+
+def _accelerate(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
+    """Accelerate's configuration: DDP, DeepSpeed for ZeRO 1 and offloading, FSDP2 for sharded gradients and weights."""
+    count, per_node = nodes(job)
+    fields: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU" if count * per_node > 1 else "NO",
+        "mixed_precision": _mixed(job),
+        "num_machines": count,
+        "num_processes": count * per_node,
+        "machine_rank": 0,
+        "main_training_function": "main",
+        "rdzv_backend": "static",
+        "same_network": True,
+    }
+    stage = job.recipe.zero
+    if stage == 1 or extra.offloaded:
+        return fields | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(job, extra)}
+    if stage >= 2:
+        return fields | {"distributed_type": "FSDP", "fsdp_config": _fsdp(stage)}
+    return fields
+
+
+def _deepspeed(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
+    device = "cpu" if extra.offloaded else "none"
+    return {
+        "zero_stage": job.recipe.zero,
+        "gradient_accumulation_steps": _accumulation(job),
+        "gradient_clipping": 1.0,
+        "offload_optimizer_device": device,
+        "offload_param_device": "none",
+        "zero3_init_flag": False,
+        "zero3_save_16bit_model": False,
+    }
+
+
+def _fsdp(stage: int) -> dict[str, Any]:
+    return {
+        "fsdp_version": 2,
+        "fsdp_reshard_after_forward": stage == 3,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": False,
+        "fsdp_offload_params": False,
+        "fsdp_activation_checkpointing": False,
+    }
+
+
+def _accumulation(job: TrainingJob) -> int:
+    return job.load.global_batch // (job.recipe.micro_batch * job.strategy.dp)
+
+
+def _arguments(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
+    """Arguments of the Trainer, and those of the script before them."""
+    mixed = _mixed(job)
+    return {
+        "model_config": ".",
+        "sequence_length": job.load.seq,
+        "weights": WEIGHTS.get(job.recipe.optimizer, "float32"),
+        "output_dir": SAVED,
+        "per_device_train_batch_size": job.recipe.micro_batch,
+        "gradient_accumulation_steps": _accumulation(job),
+        "max_steps": steps_of(job),
+        "bf16": mixed == "bf16",
+        "fp16": mixed == "fp16",
+        "gradient_checkpointing": job.recipe.recompute == "full",
+        "optim": OPTIMIZERS[job.recipe.optimizer],
+        "learning_rate": RATE,
+        "lr_scheduler_type": "cosine",
+        "weight_decay": 0.1,
+        "max_grad_norm": 1.0,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "steps" if extra.save_every else "no",
+        **({"save_steps": extra.save_every} if extra.save_every else {}),
+        "dataloader_drop_last": True,
+    }
