@@ -7,9 +7,12 @@ from dataclasses import replace
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
+from gnomon.sim.training import names
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import MAX_ZERO, OPTIMIZERS, RECOMPUTE, RUN, SCHEDULES
+from gnomon.spec.training import MAX_ZERO, OPTIMIZERS, RECOMPUTE, RUN
 
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+"""PyTorch's schedules of pipelines."""
 DTYPES = ("bf16", "fp32")
 """fp16 would need loss scaling, which the runner does not have."""
 
@@ -37,7 +40,7 @@ def micro_batches(strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> int
 
 
 def _check_recipe(recipe: Recipe, dtype: str) -> None:
-    for name, known in (("schedule", SCHEDULES), ("recompute", RECOMPUTE), ("optimizer", OPTIMIZERS)):
+    for name, known in (("schedule", names()), ("recompute", RECOMPUTE), ("optimizer", OPTIMIZERS)):
         value = getattr(recipe, name)
         if value not in known:
             raise unknown_name(name, value, known, where=f"engine.settings.{name}")

@@ -49,6 +49,7 @@ class Torch:
             optimizers=optimizers(),
             split_sends=False,
             fills_pipelines=True,
+            schedules=checks.SCHEDULES,
             whole_sums=True,
             gathers_forward=True,
             buffers_ahead=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, TrainingLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,6 @@ MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31
 """Of one sequence."""
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "schedule": ("schedule", SCHEDULES),
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMMS),
@@ -125,7 +124,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "too.", default=0, least=0, most=MAX_ZERO,
     )  # fmt: skip
     schedule: str | None = flag(
-        "--schedule", "schedule", "NAME", "Order of the pipeline's passes: gpipe, 1f1b or interleaved.", default=None
+        "--schedule", "schedule", "NAME", "Order of the pipeline's passes: {schedules}.", default=None
     )
     recompute: str | None = flag(
         "--recompute", "recompute", "MODE", "What the backward pass recomputes to save memory: none (where it is not "
