@@ -9,8 +9,10 @@ from gnomon.errors import InputError
 from gnomon.graph.trained import check_trained, heads_of
 from gnomon.sim.training import Schedule, schedule, usual_schedule
 from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
+from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.training_job import TrainingJob
 
+FULL = RECOMPUTE[-1]
 TRAINED_ON = ("NVIDIA", "AMD")
 """Vendors whose chips PyTorch's CUDA and ROCm builds run on, which Megatron-LM and the built-in runner need."""
 
@@ -146,6 +148,9 @@ def _check_schedule(job: TrainingJob) -> None:
     strategy, chosen = job.strategy, schedule(job.recipe.schedule, where="engine.settings.schedule")
     if strategy.pp == strategy.vp == 1:
         return
+    if chosen.splits_backward and job.recipe.recompute == FULL:
+        message = f"the schedule {chosen.name} splits the backward pass, and full recomputation would have to keep its activations"
+        raise InputError(message, where="engine.settings.recompute", hint="Use none or selective.")
     if not chosen.takes_chunks(strategy.vp):
         other = usual_schedule(strategy.vp).name
         hint = f"The {chosen.name} schedule needs {chunk_words(chosen)}; with {strategy.vp}, use the {other} schedule."
