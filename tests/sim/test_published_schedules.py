@@ -1,0 +1,56 @@
+"""Bubbles and activation memory that papers claim for their schedules, by the simulator.
+
+Zero Bubble Pipeline Parallelism (Qi et al. 2024, arXiv:2401.10241), table 2: bubbles of (p-1)(F+B+W), (p-1)(F+B-W) and
+(p-1)(F+B-2W) and peaks of p, p and 2p-1 activations for 1F1B, ZB-H1 and ZB-H2, B being what is I here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sim.training_plain import most_in_flight
+
+from gnomon.sim.training import Timeline, regular, schedule, timeline
+
+SIZES = [(2, 8), (4, 12), (8, 32), (8, 20), (16, 64)]
+TIMES = [(1.0, 1.0, 1.0), (1.0, 1.2, 0.8), (1.0, 1.5, 0.5), (1.2, 1.0, 1.0)]
+"""F, I and W; the last three are near those of transformers of the paper's table 1."""
+Claim = Callable[[int, float, float, float], float]
+CLAIMED: dict[str, tuple[Claim, Callable[[int], int]]] = {
+    "1f1b": (lambda p, f, i, w: (p - 1) * (f + i + w), lambda p: p),
+    "zb-h1": (lambda p, f, i, w: (p - 1) * (f + i - w), lambda p: p),
+}
+
+
+def line(name: str, pp: int, micros: int, f: float, i: float, w: float) -> Timeline:
+    chosen = schedule(name)
+    chunks = chosen.placement.stages(pp, chosen.chunks[0]).shape[1]
+    orders = chosen.tasks(pp, chosen.chunks[0], micros)
+    return timeline(orders, regular(pp, chunks, f, i + w, weight_s=w), chosen.placement)
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("times", TIMES)
+def test_the_zero_bubble_papers_table(name: str, size: tuple[int, int], times: tuple[float, float, float]) -> None:
+    (pp, micros), (bubble, most), run = size, CLAIMED[name], line(name, *size, *times)
+    assert run.pipeline_s - micros * sum(times) == pytest.approx(bubble(pp, *times), abs=1e-9)
+    assert max(most_in_flight(list(tasks)) for tasks in run.orders) == most(pp)
+    assert np.max(schedule(name).in_flight(pp, 1, micros, np.arange(pp))) == most(pp)
+
+
+seconds = st.floats(0.05, 20)
+ZERO_BUBBLE = ("zb-h1",)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(ZERO_BUBBLE), st.integers(1, 9), st.integers(1, 30), seconds, seconds, seconds)
+def test_zero_bubble_is_never_slower_than_one_f_one_b(
+    name: str, pp: int, micros: int, f: float, i: float, w: float
+) -> None:
+    """Of equal ranks with free sends, whatever the times."""
+    assert line(name, pp, micros, f, i, w).pipeline_s <= line("1f1b", pp, micros, f, i, w).pipeline_s * (1 + 1e-9)
