@@ -149,7 +149,7 @@ def _check_schedule(job: TrainingJob) -> None:
     if strategy.pp == strategy.vp == 1:
         return
     if chosen.splits_backward and job.recipe.recompute == FULL:
-        message = f"the schedule {chosen.name} splits the backward pass, and full recomputation would have to keep its activations"
+        message = f"the schedule {chosen.name} splits the backward pass, and would have to keep what is recomputed"
         raise InputError(message, where="engine.settings.recompute", hint="Use none or selective.")
     if not chosen.takes_chunks(strategy.vp):
         other = usual_schedule(strategy.vp).name
