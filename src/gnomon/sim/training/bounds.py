@@ -12,6 +12,7 @@ import numpy as np
 from gnomon.sim.training import SCHEDULES
 from gnomon.sim.training.base import Schedule
 from gnomon.sim.training.pipelines import Pipelines, Terms, longest
+from gnomon.sim.training.placement import V
 from gnomon.spec.workload import Floats
 
 __all__ = ["Pipelines", "any_schedule_s", "pipeline_bound_s", "split_s"]
@@ -53,7 +54,9 @@ def any_schedule_s(schedule: Schedule, t: Terms) -> Floats:
     there = t.first_f + deepest * (t.f + t.send_f)
     back = 0.0 if schedule.splits_backward else t.first_b + deepest * (t.b + t.send_b)
     ends_there = several & (copies == 1) & ~turn
-    at_deepest = work + there + back + np.where(ends_there, own_last, 0.0)
+    # Where a V turns, nothing is sent between the two chunks of a rank.
+    turned = t.m * t.blocked * (schedule.placement.name == V.name)
+    at_deepest = work + there + back + np.where(ends_there, own_last, 0.0) - turned
     before = np.where(ends_there & (t.p > 2), at_deepest - own_last - t.f - t.send_f, 0.0)
     before = before - (0.0 if schedule.splits_backward else np.where(before > 0, t.b + t.send_b, 0.0))
     return longest(at_first, np.where(several, at_deepest, 0.0), before)

@@ -98,6 +98,8 @@ class Terms:
     overlap: Floats
     send_f: Floats
     send_b: Floats
+    blocked: Floats
+    """Of a forward and a backward, the sends that are part of them."""
 
     @classmethod
     def of(cls, columns: dict[str, NDArray[np.generic]], rows: Ints) -> Terms:
@@ -118,6 +120,7 @@ class Terms:
             first_w=taken["first_weight_s"],
             last_w=taken["last_weight_s"],
             overlap=taken["overlap_s"],
+            blocked=held_f + held_b,
             send_f=taken["forward_send_s"] * (sends & ~blocks),
             send_b=taken["backward_send_s"] * (sends & ~blocks),
         )
