@@ -50,8 +50,16 @@ def test_the_zero_bubble_papers_table(name: str, size: tuple[int, int], times: t
     assert np.max(schedule(name).in_flight(pp, 1, micros, np.arange(pp))) == most(pp)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_zb_v_has_no_bubble_where_all_passes_are_equal(size: tuple[int, int]) -> None:
+    """Section 6 of the same paper: with two chunks per rank, in the activation memory of 1F1B: 2p halves."""
+    (pp, micros), run = size, line("zb-v", *size, 1.0, 1.0, 1.0)
+    assert longest_s(run) == pytest.approx(2 * micros * 3)
+    assert max(most_in_flight(list(tasks)) for tasks in run.orders) == 2 * pp
+
+
 seconds = st.floats(0.05, 20)
-ZERO_BUBBLE = ("zb-h1", "zb-h2")
+ZERO_BUBBLE = ("zb-h1", "zb-h2", "zb-v")
 
 
 @settings(max_examples=300, deadline=None)
@@ -59,5 +67,8 @@ ZERO_BUBBLE = ("zb-h1", "zb-h2")
 def test_zero_bubble_is_never_slower_than_one_f_one_b(
     name: str, pp: int, micros: int, f: float, i: float, w: float
 ) -> None:
-    """Of equal ranks with free sends, whatever the times."""
-    assert line(name, pp, micros, f, i, w).pipeline_s <= line("1f1b", pp, micros, f, i, w).pipeline_s * (1 + 1e-9)
+    """Of equal ranks with free sends, whatever the times; two chunks take half of them each."""
+    chunks = schedule(name).chunks[0]
+    pp = max(pp, chunks)
+    plain = line("1f1b", pp, micros, f, i, w).pipeline_s
+    assert line(name, pp, micros, f / chunks, i / chunks, w / chunks).pipeline_s <= plain * (1 + 1e-9)
