@@ -39,8 +39,50 @@ class TaskList:
                 self._add(kind, chunk)
         return self
 
+    def together(self, forward: int, backward: int) -> TaskList:
+        """A forward through one chunk that overlaps with a whole backward through another."""
+        self._add("F", forward, overlapped=True)
+        self._add("B", backward)
+        return self
+
+    def late(self) -> TaskList:
+        """The half by weight of the first backward that has had only the other half."""
+        waiting = [task for task in self.tasks if task.kind == "I"][sum(task.kind == "W" for task in self.tasks)]
+        self._counts["W", waiting.chunk] = self.count("W", waiting.chunk) + 1
+        self.tasks.append(Task("W", waiting.chunk, waiting.micro))
+        return self
+
     def _add(self, kind: str, chunk: int, overlapped: bool = False) -> None:
         halves = ("I", "W") if kind == "B" else (kind,)
         micro = self.count(halves[0], chunk)
         self._counts |= {(half, chunk): self.count(half, chunk) + 1 for half in halves}
         self.tasks.append(Task(cast(Kind, kind), chunk, micro, overlapped))
+
+
+def dual_order(near: int, far: int, half: int, place: int, micros: int) -> list[Task]:
+    """DualPipe's order on rank `place` of `half`, the last of which is where the two directions meet. Micro-batches of
+    the `near` chunk come in at the first of these ranks, those of the `far` one have been through all others before."""
+    made, beyond = TaskList(), half - 1 - place
+    made.run("F", near, times=2 * beyond)
+    for _ in range(place + 1):
+        made.run("F", near).run("F", far)
+    for _ in range(beyond):
+        made.run("IWF", far)
+    for turn in range(micros - 2 * half + place + 1):
+        if turn == 0 and not beyond:  # nothing to overlap with yet where the directions meet
+            made.run("F", near).run("B", far)
+        else:
+            made.together(near, far)
+        made.together(far, near)
+    for _ in range(beyond):
+        made.run("B", far).together(far, near)
+    # The second half of what is left is split, so that the other direction waits less.
+    pairs = [(kind, chunk) for _ in range(place + 1) for kind, chunk in (("B", far), ("B", near))]
+    whole = 2 * ((place + 1) // 2) + (place % 2 == 0)
+    for number, (kind, chunk) in enumerate(pairs):
+        made.run(kind if number < whole else "I", chunk)
+    for _ in range(beyond):
+        made.late().run("I", near)
+    for _ in range(place + 1):
+        made.late()
+    return made.tasks
