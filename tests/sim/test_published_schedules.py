@@ -7,6 +7,7 @@ Zero Bubble Pipeline Parallelism (Qi et al. 2024, arXiv:2401.10241), table 2: bu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +57,22 @@ def test_zb_v_has_no_bubble_where_all_passes_are_equal(size: tuple[int, int]) ->
     (pp, micros), run = size, line("zb-v", *size, 1.0, 1.0, 1.0)
     assert longest_s(run) == pytest.approx(2 * micros * 3)
     assert max(most_in_flight(list(tasks)) for tasks in run.orders) == 2 * pp
+
+
+@pytest.mark.parametrize("size", [(2, 8), (4, 8), (4, 12), (8, 32), (8, 20), (16, 64)])
+@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.9), (2.0, 2.0, 1.8)])
+@pytest.mark.parametrize("hidden", [0.0, 0.25, 0.5])
+def test_the_table_of_dualpipe(size: tuple[int, int], times: tuple[float, float, float], hidden: float) -> None:
+    """DeepSeek-V3's report (arXiv:2412.19437), table 2: the bubble (p/2-1)(F&B+B-3W) beside (p-1)(F+B) of 1F1B and
+    (p-1)(F+B-2W) of ZB1P, which is ZB-H1, B being both halves; parameters twice, activations p + 1. It is the bubble of
+    the rank that waits most, and exact where a forward takes as long as a backward by input."""
+    (pp, micros), (f, i, w), chosen = size, times, schedule("dualpipe")
+    equal = replace(regular(pp, 2, f, i + w, weight_s=w), overlap_s=hidden)
+    run = timeline(chosen.tasks(pp, 1, micros), equal, chosen.placement)
+    both = f + i + w - hidden
+    assert run.pipeline_s - run.busy_s.min() == pytest.approx((pp / 2 - 1) * (both + (i + w) - 3 * w), abs=1e-9)
+    assert {most_in_flight(list(tasks)) for tasks in run.orders} == {pp + 1}
+    assert chosen.placement.copies == 2
 
 
 seconds = st.floats(0.05, 20)
