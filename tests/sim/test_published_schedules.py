@@ -75,6 +75,22 @@ def test_the_table_of_dualpipe(size: tuple[int, int], times: tuple[float, float,
     assert chosen.placement.copies == 2
 
 
+@pytest.mark.parametrize("hidden", [0.0, 0.5])
+def test_dualpipe_v_is_dualpipe_of_twice_the_ranks(hidden: float) -> None:
+    """The repository's own account of it: folded, each rank does what two did, and holds one copy of the network."""
+    folded, whole = schedule("dualpipe-v"), schedule("dualpipe")
+    for pp, micros in ((2, 8), (4, 12), (8, 32)):
+        runs = [
+            timeline(one.tasks(ranks, vp, count), replace(regular(ranks, 2, 1.0, 2.0, weight_s=1.0), overlap_s=hidden),
+                     one.placement)
+            for one, ranks, vp, count in ((folded, pp, 2, micros), (whole, 2 * pp, 1, 2 * micros))
+        ]  # fmt: skip
+        assert runs[0].pipeline_s == pytest.approx(runs[1].pipeline_s)
+        assert runs[0].busy_s.tolist() == pytest.approx(runs[1].busy_s[:pp].tolist())
+        assert {most_in_flight(list(tasks)) for tasks in runs[0].orders} == {2 * pp + 1}
+    assert folded.placement.copies == 1
+
+
 seconds = st.floats(0.05, 20)
 ZERO_BUBBLE = ("zb-h1", "zb-h2", "zb-v")
 
