@@ -7,18 +7,29 @@ from typing import cast
 from gnomon.sim.training.base import Kind, Task
 
 
-def split_order(micros: int, warm_ups: int, later: int) -> list[Task]:
-    """One chunk with split backwards: `warm_ups` forwards; then a forward and a backward by input alternately, and
-    after each the backward by weight of the micro-batch `later` before it."""
-    ahead = min(warm_ups, micros)
-    found = [Task("F", 0, micro) for micro in range(ahead)]
-    for micro in range(micros):
-        if micro + ahead < micros:
-            found.append(Task("F", 0, micro + ahead))
-        found.append(Task("I", 0, micro))
-        if micro >= later:
-            found.append(Task("W", 0, micro - later))
-    return [*found, *(Task("W", 0, micro) for micro in range(max(0, micros - later), micros))]
+def split_order(micros: int, warm_ups: int, later: int, round_of: int = 0, chunks: int = 1) -> list[Task]:
+    """Split backwards: `warm_ups` forwards; then a forward and a backward by input alternately, and after each the
+    backward by weight of what went back `later` before it. Chunks rotate every `round_of` micro-batches."""
+    forwards = in_rounds("F", micros, round_of or micros, range(chunks))
+    backwards = in_rounds("I", micros, round_of or micros, range(chunks)[::-1])
+    ahead = min(warm_ups, len(forwards))
+    found = forwards[:ahead]
+    for place, task in enumerate(backwards):
+        found += forwards[ahead + place : ahead + place + 1]
+        found.append(task)
+        if place >= later:
+            found.append(backwards[place - later]._replace(kind="W"))
+    return found + [task._replace(kind="W") for task in backwards[max(0, len(backwards) - later) :]]
+
+
+def in_rounds(kind: Kind, micros: int, round_of: int, chunks: range) -> list[Task]:
+    """So many micro-batches through each chunk, then the next ones."""
+    return [
+        Task(kind, chunk, micro)
+        for first in range(0, micros, round_of)
+        for chunk in chunks
+        for micro in range(first, first + round_of)
+    ]
 
 
 class TaskList:

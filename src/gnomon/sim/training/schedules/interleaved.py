@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.sim.training.base import Counts, Kind, Schedule, Task, in_order
+from gnomon.sim.training.base import Counts, Schedule, Task, in_order
+from gnomon.sim.training.orders import in_rounds
 from gnomon.sim.training.pipelines import Terms, longest
 from gnomon.spec.workload import Floats
 
@@ -28,8 +29,8 @@ class Interleaved(Schedule):
     def tasks(self, pp: int, vp: int, micros: int) -> list[list[Task]]:
         self.check(pp, vp, micros)
         chunks = range(vp)
-        forwards = _rounds("F", pp, chunks, micros)
-        backwards = _rounds("B", pp, chunks[::-1], micros)
+        forwards = in_rounds("F", micros, pp, chunks)
+        backwards = in_rounds("B", micros, pp, chunks[::-1])
         return [in_order(forwards, backwards, _warm_ups(pp, vp, micros, rank)) for rank in range(pp)]
 
     def bound_s(self, t: Terms) -> Floats:
@@ -44,16 +45,6 @@ class Interleaved(Schedule):
 
 def _warm_ups(pp: int, vp: int, micros: int, rank: int) -> int:
     return min((vp - 1) * pp + 2 * (pp - 1 - rank), vp * micros)
-
-
-def _rounds(kind: Kind, pp: int, chunks: range, micros: int) -> list[Task]:
-    """`pp` micro-batches through each chunk, then the next `pp`."""
-    return [
-        Task(kind, chunk, micro)
-        for first in range(0, micros, pp)
-        for chunk in chunks
-        for micro in range(first, first + pp)
-    ]
 
 
 def _even_s(t: Terms) -> Floats:
