@@ -23,10 +23,12 @@ from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
 from gnomon.load.training import bind_training
 from gnomon.planning.training import infeasible as train_nowhere
+from gnomon.planning.training.checks import check_schedule
 from gnomon.planning.training.search import SIMPLEST, Search, search_of
 from gnomon.planning.training.space import NAMES, divisors, space
 from gnomon.planning.training.step import step_bound_s, step_timeline, usable_bytes
 from gnomon.search.quickest import quickest
+from gnomon.sim.training import SCHEDULES
 from gnomon.sim.training import names as schedule_names
 from gnomon.spec import Recipe, Strategy, TrainingLoad
 
@@ -118,6 +120,8 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
                 continue
             code = schedule_names().index(schedule)
             zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2)
+            if SCHEDULES[schedule].splits_backward:
+                zeros, modes = range(2) if dp > 1 else (0,), (0,)
             beside = (1, 0, 1, tp)  # neither context nor expert parallelism
             expected |= {
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
@@ -129,6 +133,7 @@ def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engi
     bound = bind_training(path, "H100:6", engine)
     try:
         check_job(bound.job(strategy, recipe, load, "bf16"))
+        check_schedule(bound.job(strategy, recipe, load, "bf16"), bound.engine)
         bound.engine.check(bound.model, strategy, recipe, load, "bf16")
     except GnomonError:
         return False

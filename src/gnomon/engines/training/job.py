@@ -74,6 +74,11 @@ def _check_cuts(job: TrainingJob) -> None:
     if together > 1:
         each, ranks = each * together, f"{ranks} x {together} {chosen.name} stages"
     _multiple(job.load.global_batch, each, ranks, "load.global_batch")
+    fewest = int(chosen.fewest(strategy.pp)) if strategy.pp > 1 else 1
+    if (micros := job.load.global_batch // (strategy.dp * job.recipe.micro_batch)) < fewest:
+        message = f"{micros} micro-batches are fewer than the {fewest} that {chosen.name} needs with pp {strategy.pp}"
+        hint = f"Use {fewest * strategy.dp * job.recipe.micro_batch} or more."
+        raise InputError(message, where="load.global_batch", hint=hint)
     _check_context(job)
 
 
@@ -155,6 +160,9 @@ def _check_schedule(job: TrainingJob) -> None:
         other = usual_schedule(strategy.vp).name
         hint = f"The {chosen.name} schedule needs {chunk_words(chosen)}; with {strategy.vp}, use the {other} schedule."
         raise InputError(f"{strategy.vp} does not match the schedule {chosen.name}", where="strategy.vp", hint=hint)
+    if chosen.even_ranks and strategy.pp % 2:
+        hint = f"Use {strategy.pp - 1 or 2} or {strategy.pp + 1}."
+        raise InputError(f"the schedule {chosen.name} needs an even pp", where="strategy.pp", hint=hint)
     if strategy.pp == 1:
         raise InputError("interleaving needs more than 1 pipeline rank", where="strategy.pp", hint="Use 2 or more.")
 

@@ -94,6 +94,13 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedules: tuple[str, ...] = field(default_factory=names)
     """Schedules of pipelines that it runs."""
+    split_recompute: tuple[str, ...] = RECOMPUTE[:2]
+    """Ways to recompute with schedules that split the backward pass: full recomputation would have to keep what it
+    recomputes."""
+    split_zero: int = 3
+    """The most that ranks share out with them."""
+    split_tp: bool = True
+    """Whether they go with tensor parallelism."""
     recompute: tuple[str, ...] = RECOMPUTE
     """Ways to recompute activations that it has."""
     fills_pipelines: bool = False

@@ -63,7 +63,7 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
     )
     load = question.load
     # Errors about the network come before those about chips and batch.
-    even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
+    even = replace(load, global_batch=recipe.micro_batch * 2 * degrees["pp"])
     check_job(bound.job(Strategy(**degrees), recipe, even, question.dtype))
     strategy = replace(_shared_out(bound.pool, degrees, question.dp), techniques=techniques)
     return step_of(bound.job(strategy, recipe, load, question.dtype), bound.engine, bound.profile, given)

@@ -229,14 +229,17 @@ def _highest(moments: Iterator[Moment], count: int) -> Iterator[Moment]:
 
 
 def _passes(step: TrainingStep) -> dict[str, tuple[MemoryPass, MemoryPass]]:
-    """Embedding, layer and head of one micro-batch, forward and backward."""
+    """Embedding, layer and head of one micro-batch, forward and backward. The embedding holds nothing back: no gradient
+    of an input is waited for, so that its weights need not come later."""
     job = step.job
     tapes = tapes_of(job.model, step.cut, step.traits)
     batch = step.batch
     times = price(ops_of([tapes]), step.machine, batch)
     tokens, splits = float(batch.tokens[0]), step.figures.grid.splits[0]
     return {
-        name: _both(tape, "none" if name in ENDS else job.recipe.recompute, times, tokens, bool(splits))
+        name: _both(
+            tape, "none" if name in ENDS else job.recipe.recompute, times, tokens, bool(splits) and name != ENDS[0]
+        )
         for name, tape in tapes.items()
     }
 

@@ -8,6 +8,7 @@ from itertools import product
 from math import gcd
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
@@ -87,7 +88,7 @@ def _blocks(
                 if cp > 1:
                     able = tuple(cut for cut in able if load.seq % (2 * cp * (tp if cut else 1)) == 0)
                 if able:
-                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able)
+                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able, tp > 1)
                     if block.size:
                         yield (tp, pp, dp, cp, comm, ep, expert_tp), block
 
@@ -160,16 +161,17 @@ class Choices:
     def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool) -> None:
         self.model, self.traits, self.lean = model, traits, lean
         self.modes = _modes(model, load, traits)
-        self._made: dict[tuple[int, int, bool, tuple[int, ...]], Ints] = {}
+        self._made: dict[tuple[int, int, bool, tuple[int, ...], bool], Ints] = {}
 
-    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
-        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies."""
-        key = pp, each, copies, cuts
+    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], sharded: bool) -> Ints:
+        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies; and whose matrices may
+        be sharded."""
+        key = pp, each, copies, cuts, sharded and not self.traits.split_tp
         if key not in self._made:
-            self._made[key] = self._listed(pp, each, copies, cuts)
+            self._made[key] = self._listed(*key)
         return self._made[key]
 
-    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
+    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], whole: bool) -> Ints:
         ways = list(product(self.traits.zero if copies else (0,), self.modes, cuts))
         pipes = [(vp, one, code_of(one.name)) for vp, one in _pipes(self.model, pp, self.traits.schedules)]
         runs = [
@@ -179,7 +181,15 @@ class Choices:
             if pp == 1 or self._able(one, pp, vp, each // micro_batch)
         ]
         first = np.repeat(np.array(runs, np.int64).reshape(-1, 3), len(ways), axis=0)
-        return np.hstack([first, np.tile(np.array(ways, np.int64), (len(runs), 1))]).T.copy()
+        found = np.hstack([first, np.tile(np.array(ways, np.int64), (len(runs), 1))]).T.copy()
+        splits = np.array([one.splits_backward for one in SCHEDULES.values()])[found[2]]
+        return found[:, ~(splits & (self._unsplit(found) | whole))] if splits.any() else found
+
+    def _unsplit(self, found: Ints) -> NDArray[np.bool_]:
+        """Plans whose backward passes the engine cannot split."""
+        _, _, _, zero, recompute, _ = found
+        allowed = [RECOMPUTE.index(mode) for mode in self.traits.split_recompute]
+        return np.asarray(~np.isin(recompute, allowed) | (zero > self.traits.split_zero))
 
     def _able(self, schedule: Schedule, pp: int, vp: int, micros: int) -> bool:
         """Whether a schedule runs so many micro-batches."""
