@@ -16,8 +16,9 @@ from gnomon.graph import liveness
 from gnomon.graph.layers import Cut, head, layer
 from gnomon.load import model as load_model
 from gnomon.planning.training.search import Search
+from gnomon.sim.training import names
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import RECOMPUTE
 
 EVERY = pytest.mark.parametrize("engine", ENGINES)
 SPACES = [(engine, optimizer) for engine in ENGINES for optimizer in OPTIMIZERS]
@@ -121,7 +122,7 @@ def test_earlier_ranks_hold_more_in_flight(engine: str) -> None:
 def test_interleaving_holds_more(engine: str) -> None:
     """Narayanan et al. 2021, section 2.2: the same states, more activations."""
     found = search("llama-3.1-8b", "H100:16", engine)
-    code = {name: place for place, name in enumerate(SCHEDULES)}
+    code = {name: place for place, name in enumerate(names())}
     grid = found.grid
     plain, parts = np.array(
         [

@@ -17,9 +17,10 @@ from gnomon.load.files import parse_yaml
 from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.plan import FORMATS, plan_from_file
 from gnomon.load.recipe import recipe_of
+from gnomon.sim.training import SCHEDULES
 from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Recipe, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.spec.training import OPTIMIZERS, RECOMPUTE, SCHEDULES
+from gnomon.spec.training import OPTIMIZERS, RECOMPUTE
 from gnomon.spec.workload import METRICS, STATISTICS
 from gnomon.units import parse_duration
 
@@ -103,7 +104,7 @@ plans = st.builds(
 recipes = st.builds(
     Recipe,
     micro_batch=st.integers(1, 64),
-    schedule=st.sampled_from(SCHEDULES),
+    schedule=st.sampled_from(list(SCHEDULES)),
     recompute=st.sampled_from(RECOMPUTE),
     zero=st.integers(0, 3),
     optimizer=st.sampled_from(OPTIMIZERS),

@@ -70,12 +70,18 @@ PLANS = {
     "pp4 gpipe": (Strategy(pp=4), Recipe(micro_batch=4, schedule="gpipe")),
     "pp2 vp2 dp2": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=2, schedule="interleaved")),
     "tp2 pp2": (Strategy(tp=2, pp=2), Recipe(micro_batch=4)),
+    "pp4 zb-h1": (Strategy(pp=4), Recipe(micro_batch=2, schedule="zb-h1")),
+    "pp4 zb-h2": (Strategy(pp=4), Recipe(micro_batch=2, schedule="zb-h2")),
+    "pp2 vp2 zb-v": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="zb-v")),
+    "pp2 vp2 dualpipe-v": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe-v")),
+    "pp2 vp2 interleaved-zb": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="interleaved-zb")),
+    "pp2 zero1 zb-h1": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=1, schedule="zb-h1")),
     "tp2 zero1": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=1)),
     "tp2 zero3": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=3)),
     "pp2 zero3": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=3)),
 }
 ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2")
-GPT_PLANS = ("dp4", "zero3", "tp4", "tp4 whole", "pp4", "pp2 vp2 dp2", "tp2 pp2", "tp2 zero3")
+GPT_PLANS = ("dp4", "zero3", "tp4", "tp4 whole", "pp4", "pp4 zb-h1", "pp2 vp2 dp2", "tp2 pp2", "tp2 zero3")
 TIED = ("zero1", "zero3", "tp4")
 HALF = ("zero1", "zero3")
 

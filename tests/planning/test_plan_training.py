@@ -23,12 +23,14 @@ from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
 from gnomon.load.training import bind_training
 from gnomon.planning.training import infeasible as train_nowhere
+from gnomon.planning.training.checks import check_schedule
 from gnomon.planning.training.search import SIMPLEST, Search, search_of
 from gnomon.planning.training.space import NAMES, divisors, space
 from gnomon.planning.training.step import step_bound_s, step_timeline, usable_bytes
 from gnomon.search.quickest import quickest
+from gnomon.sim.training import SCHEDULES
+from gnomon.sim.training import names as schedule_names
 from gnomon.spec import Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import SCHEDULES
 
 JOB: dict[str, Any] = {"seq": 2048, "global_batch": 16}
 
@@ -109,15 +111,17 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
     for tp, pp, vp, dp, micro, cut in product(range(1, 7), range(1, 5), (1, 2, 4), range(1, 7), range(1, 7), (0, 1)):
         if tp * pp * dp > 6 or (tp == 1 and cut):
             continue
-        for schedule in SCHEDULES:
+        for schedule in schedule_names():
             strategy = Strategy(tp=tp, pp=pp, vp=vp, dp=dp)
             recipe = Recipe(
                 micro_batch=micro, schedule=schedule, optimizer=optimizer, sequence_parallel=bool(cut) or tp == 1
             )
             if (pp == 1 and schedule != "1f1b") or 4 % (pp * vp) or not runs(path, strategy, recipe, load, engine):
                 continue
-            code = SCHEDULES.index(schedule)
+            code = schedule_names().index(schedule)
             zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2)
+            if SCHEDULES[schedule].splits_backward:
+                zeros, modes = range(2) if dp > 1 else (0,), (0,)
             beside = (1, 0, 1, tp)  # neither context nor expert parallelism
             expected |= {
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
@@ -129,6 +133,7 @@ def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engi
     bound = bind_training(path, "H100:6", engine)
     try:
         check_job(bound.job(strategy, recipe, load, "bf16"))
+        check_schedule(bound.job(strategy, recipe, load, "bf16"), bound.engine)
         bound.engine.check(bound.model, strategy, recipe, load, "bf16")
     except GnomonError:
         return False

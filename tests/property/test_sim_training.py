@@ -14,10 +14,12 @@ from tests.sim import closed_forms as closed
 from tests.sim.test_training_bounds import exact_s
 from tests.sim.training_plain import most_in_flight, node, plain_starts
 
-from gnomon.sim.training import Orders, StepTimes, Task, regular, schedule, timeline, validate
+from gnomon.sim.training import Orders, StepTimes, Task, code_of, regular, schedule, timeline, validate
 from gnomon.sim.training.bounds import pipeline_bound_s
 from gnomon.sim.training.pipelines import Pipelines
-from gnomon.spec.training import SCHEDULES
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+"""Those with closed forms."""
 
 Sizes = tuple[str, int, int, int]
 
@@ -99,7 +101,7 @@ def test_what_is_in_flight_is_what_the_lists_hold(size: Sizes) -> None:
     name, pp, vp, micros = size
     orders = schedule(name).tasks(pp, vp, micros)
     validate(orders, pp, vp, micros)
-    held = schedule(name).held(pp, vp, micros, np.arange(pp))
+    held = schedule(name).in_flight(pp, vp, micros, np.arange(pp))
     np.testing.assert_array_equal(held, [most_in_flight(tasks) for tasks in orders])
 
 
@@ -145,7 +147,7 @@ def test_bounds_are_never_above(size: Sizes, times: list[float], blocking: bool)
     name, pp, vp, micros = size
     forward, backward, first_f, first_b, last_f, last_b, send_f, send_b = times
     plans = Pipelines(
-        schedule=SCHEDULES.index(name),
+        schedule=code_of(name),
         pp=pp,
         vp=vp,
         micros=micros,

@@ -12,7 +12,9 @@ from gnomon.errors import InputError
 from gnomon.sim.training import regular, schedule, timeline
 from gnomon.sim.training.bounds import pipeline_bound_s
 from gnomon.sim.training.pipelines import Pipelines
-from gnomon.spec.training import SCHEDULES
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+"""Those whose bounds are nearly exact."""
 
 ONE = Pipelines(schedule=1, pp=4, vp=1, micros=8, forward_s=1.0, backward_s=2.0)
 
@@ -81,7 +83,7 @@ def test_fields_broadcast() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schedule": 3}, "there is no schedule 3"),
+        ({"schedule": 99}, "there is no schedule 99"),
         ({"vp": np.array([1, 2])}, "not 2"),
         ({"schedule": 2, "vp": 2, "micros": np.array([4, 6])}, "Nearest: 4 or 8"),
         ({"pp": 0}, "pp: 0 is not a valid pipeline size"),

@@ -7,8 +7,8 @@ import pytest
 from tests.sim.training_plain import most_in_flight
 
 from gnomon.errors import InputError
-from gnomon.sim.training import SCHEDULES, Task, schedule, validate
-from gnomon.spec import training
+from gnomon.sim.training import SCHEDULES, Task, schedule, usual_schedule, validate
+from gnomon.spec import Recipe
 
 SIZES = [(1, 1, 3), (2, 1, 1), (4, 1, 2), (3, 1, 9), (8, 1, 8), (2, 2, 2), (2, 3, 8), (3, 2, 3), (4, 4, 16), (5, 3, 20)]
 
@@ -37,18 +37,18 @@ def test_orders_are_as_written() -> None:
 def test_every_schedule_is_valid_and_says_what_it_holds(size: tuple[int, int, int]) -> None:
     pp, vp, micros = size
     for known in SCHEDULES.values():
-        if (vp > 1) != (known.name == "interleaved"):
+        if not known.possible(pp, vp, micros):
             continue
         orders = known.tasks(pp, vp, micros)
-        validate(orders, pp, vp, micros)
+        validate(orders, pp, vp, micros, known.placement)
         counted = [most_in_flight(tasks) for tasks in orders]
-        np.testing.assert_array_equal(known.held(pp, vp, micros, np.arange(pp)), counted)
-        assert known.held(pp, vp, micros, 0) == counted[0]
+        np.testing.assert_array_equal(known.in_flight(pp, vp, micros, np.arange(pp)), counted)
+        assert known.in_flight(pp, vp, micros, 0) == counted[0]
 
 
 def test_the_registry_has_the_schedules_of_a_recipe() -> None:
-    assert tuple(SCHEDULES) == training.SCHEDULES
-    with pytest.raises(InputError, match=r"unknown pipeline schedule '1f1p'\. Near: 1f1b"):
+    assert Recipe().schedule == usual_schedule(1).name in SCHEDULES
+    with pytest.raises(InputError, match=r"unknown schedule '1f1p'\. Near: 1f1b"):
         schedule("1f1p")
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from gnomon.sim.training import Orders, StepTimes, Task
+from gnomon.sim.training.placement import LOOP, Placement
 
 Node = tuple[Any, ...]
 Rule = tuple[Node, Node, float]
 """The second starts no sooner than so many seconds after the first."""
 
 
-def plain_starts(orders: Orders, times: StepTimes) -> dict[Node, float]:
+def plain_starts(orders: Orders, times: StepTimes, placement: Placement = LOOP) -> dict[Node, float]:
     """Starts of tasks (kind, rank, chunk, micro), sends ("send", kind, ...), buckets, optimizers and gatherings."""
-    rules = [*_pipeline_rules(orders, times), *_ending_rules(orders, times)]
+    rules = [*_pipeline_rules(orders, times, placement), *_ending_rules(orders, times, placement)]
     starts: dict[Node, float] = {node: 0.0 for rule in rules for node in rule[:2]}
     changed = True
     while changed:
@@ -33,81 +34,118 @@ def node(task: Task, rank: int) -> Node:
 
 
 def seconds(task: Task, rank: int, times: StepTimes) -> float:
-    return float((times.forward_s if task.kind == "F" else times.backward_s)[rank, task.chunk])
+    named = {"F": times.forward_s, "B": times.backward_s, "I": times.input_s, "W": times.weight_s}
+    return float(np.broadcast_to(named[task.kind], times.forward_s.shape)[rank, task.chunk])
 
 
-def _target(task: Task, rank: int, times: StepTimes) -> Node | None:
-    """The task that needs this one's output, where another virtual stage has it."""
-    stage = task.chunk * times.pp + rank + (1 if task.kind == "F" else -1)
-    if not 0 <= stage < times.pp * times.vp:
-        return None
-    return (task.kind, stage % times.pp, stage // times.pp, task.micro)
+def lasting(tasks: Sequence[Task], rank: int, times: StepTimes) -> list[float]:
+    """How long each task keeps its rank; two that overlap keep it as one."""
+    found = [seconds(task, rank, times) for task in tasks]
+    saved = np.broadcast_to(times.overlap_s, times.forward_s.shape)[rank]
+    for place, task in enumerate(tasks):
+        if task.overlapped:
+            found[place] = found[place + 1] = found[place] + found[place + 1] - float(saved[task.chunk])
+    return found
 
 
-def _pipeline_rules(orders: Orders, times: StepTimes) -> Iterator[Rule]:
+def _target(task: Task, rank: int, times: StepTimes, placement: Placement) -> tuple[Node, bool] | None:
+    """The task that needs this one's output, where another stage has it, whatever half of a backward it is; and whether
+    that is up the ranks."""
+    stages, chunk = placement.stages(times.pp, times.vp), task.chunk
+    wanted = stages[rank, chunk] + (1 if task.kind == "F" else -1)
+    mine = [chunk] if placement.copies > 1 else range(times.vp)
+    for other in range(times.pp):
+        for its in mine:
+            if stages[other, its] == wanted and task.kind != "W":
+                up = other != (rank + 1) % times.pp if task.kind == "F" else rank == (other + 1) % times.pp
+                return ("F" if task.kind == "F" else "B", other, its, task.micro), up
+    return None
+
+
+def _halves(kind: str, *rest: Any) -> list[Node]:
+    return [("F", *rest)] if kind == "F" else [("B", *rest), ("I", *rest)]
+
+
+def _pipeline_rules(orders: Orders, times: StepTimes, placement: Placement) -> Iterator[Rule]:
+    there = {node(task, rank) for rank, tasks in enumerate(orders) for task in tasks}
     for rank, tasks in enumerate(orders):
-        links: dict[str, Node] = {}
-        for place, task in enumerate(tasks):
-            here, lasts = node(task, rank), seconds(task, rank, times)
-            following = node(tasks[place + 1], rank) if place + 1 < len(tasks) else None
+        links: dict[bool, tuple[Node, float]] = {}
+        for place, (task, lasts) in enumerate(zip(tasks, lasting(tasks, rank, times), strict=True)):
+            here = node(task, rank)
+            later = place + 1 + task.overlapped
+            following = node(tasks[later], rank) if later < len(tasks) else None
+            if task.overlapped:
+                yield here, node(tasks[place + 1], rank), 0.0
+                yield node(tasks[place + 1], rank), here, 0.0
             if following:
                 yield here, following, lasts
-            if task.kind == "F":
-                yield here, ("B", *here[1:]), lasts
-            target = _target(task, rank, times)
+            if task.kind in "FI":
+                nexts = _halves("B", *here[1:]) if task.kind == "F" else [("W", *here[1:])]
+                yield from ((here, one, lasts) for one in nexts if one in there)
+            target = _target(task, rank, times, placement)
             if target is None:
                 continue
-            if times.pp == 1:
-                yield here, target, lasts
+            (kind, *rest), up = target
+            targets = [one for one in _halves(kind, *rest) if one in there]
+            if rest[0] == rank:
+                yield from ((here, one, lasts) for one in targets)
                 continue
             send, send_s = ("send", *here), times.forward_send_s if task.kind == "F" else times.backward_send_s
             yield here, send, lasts
-            yield send, target, send_s
+            yield from ((send, one, send_s) for one in targets)
             if times.blocking and following:
                 yield send, following, send_s
-            if task.kind in links:
-                yield links[task.kind], send, send_s
-            links[task.kind] = send
+            if up in links:
+                yield links[up][0], send, links[up][1]
+            links[up] = send, send_s
 
 
-def _ending_rules(orders: Orders, times: StepTimes) -> Iterator[Rule]:
+def _ending_rules(orders: Orders, times: StepTimes, placement: Placement) -> Iterator[Rule]:
     optimizer, gather = (np.broadcast_to(t, times.pp) for t in (times.optimizer_s, times.gather_s))
     for rank, tasks in enumerate(orders):
-        lasts = [task for place, task in enumerate(tasks) if task.kind == "B" and _is_last(task, tasks[place + 1 :])]
+        lasts = [place for place, task in enumerate(tasks) if task.kind in "BW" and _is_last(task, tasks[place + 1 :])]
         before: tuple[Node, float] | None = None
         final = tasks[-1]
-        for task in lasts:
+        each = lasting(tasks, rank, times)
+        for place in lasts:
+            task = tasks[place]
             parts = int(np.broadcast_to(times.reduce_parts, times.forward_s.shape)[rank, task.chunk])
             part_s = float(np.broadcast_to(times.reduce_s, times.forward_s.shape)[rank, task.chunk]) / parts
             for part in range(parts):
                 bucket: Node = ("bucket", rank, task.chunk, part)
                 if times.overlap:
-                    yield node(task, rank), bucket, seconds(task, rank, times) * (part + 1) / parts
+                    yield node(task, rank), bucket, each[place] * (part + 1) / parts
                 else:
-                    yield node(final, rank), bucket, seconds(final, rank, times)
-                    if times.blocking and times.pp > 1 and _target(final, rank, times):
+                    yield node(final, rank), bucket, each[-1]
+                    if times.blocking and _sends(final, rank, times, placement):
                         yield ("send", *node(final, rank)), bucket, times.backward_send_s
                 if before:
                     yield before[0], bucket, before[1]
                 before = bucket, part_s
         for other in range(times.pp):
-            yield node(final, rank), ("optimizer", other), seconds(final, rank, times)
+            yield node(final, rank), ("optimizer", other), each[-1]
             if before:
                 yield before[0], ("optimizer", other), before[1]
         yield ("optimizer", rank), ("gather", rank), float(optimizer[rank])
         yield ("gather", rank), ("end",), float(gather[rank])
 
 
+def _sends(task: Task, rank: int, times: StepTimes, placement: Placement) -> bool:
+    target = _target(task, rank, times, placement)
+    return target is not None and target[0][1] != rank
+
+
 def _is_last(task: Task, later: Any) -> bool:
-    return not any(other.kind == "B" and other.chunk == task.chunk for other in later)
+    return not any(other.kind in "BW" and other.chunk == task.chunk for other in later)
 
 
 def most_in_flight(tasks: list[Task], chunk: int | None = None) -> int:
-    """Counted in a chunk or in all: a micro-batch is held from the start of its forward to the end of its backward."""
+    """Counted in a chunk or in all: a micro-batch is held from the start of its forward to the end of its backward,
+    or of the half by weight."""
     held = most = 0
     for task in tasks:
         if chunk in (None, task.chunk):
             held += 1 if task.kind == "F" else 0
             most = max(most, held)
-            held -= 1 if task.kind == "B" else 0
+            held -= 1 if task.kind in "BW" else 0
     return most

@@ -1,4 +1,4 @@
-"""What engines say in the help of flags: filled in when help is shown, so that no command pays for it."""
+"""What engines and schedules say in the help of flags: filled in when help is shown, so that no command pays for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def told(text: str) -> str:
-    """A help text with what the engines say in the place of `{settings}`, `{targets}` and `{training_engines}`."""
+    """A help text with what the engines say in the place of `{settings}`, `{targets}` and `{training_engines}`,
+    and the schedules of `{schedules}`."""
     for name, words in WORDS.items():
         if f"{{{name}}}" in text:
             text = text.replace(f"{{{name}}}", words())
@@ -39,6 +40,12 @@ def _training_engines() -> str:
     return _either(training_engines())
 
 
+def _schedules() -> str:
+    from gnomon.sim.training import names
+
+    return _either(names())
+
+
 def _either(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
@@ -48,4 +55,5 @@ WORDS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "targets": _targets,
     "training_engines": _training_engines,
+    "schedules": _schedules,
 }

@@ -96,6 +96,12 @@ def number_format(text: Any) -> str:
     return name
 
 
+def schedule(text: Any) -> str:
+    from gnomon.sim.training import schedule as find
+
+    return _known("--schedule", find, word("--schedule")(text))
+
+
 def objective(text: Any) -> str:
     from gnomon.search import objective as find
 

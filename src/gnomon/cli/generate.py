@@ -61,7 +61,7 @@ KINDS = {
     "objective": Kind(parser=_always(flags.objective)),
     "router": Kind(parser=_word, completion=names.words(names.routers)),
     "target": Kind(parser=_always(flags.target), completion=names.words(names.targets)),
-    "schedule": Kind(parser=_word, completion=names.words(names.schedules)),
+    "schedule": Kind(parser=_always(flags.schedule), completion=names.words(names.schedules)),
     "recompute": Kind(parser=_word, completion=names.words(names.recompute)),
     "checkpoint_mode": Kind(parser=_word, completion=names.words(names.checkpoint_modes)),
     "cp_comm": Kind(parser=_word, completion=names.words(names.cp_comms)),

@@ -7,7 +7,8 @@ from typing import Any
 
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, Recipe
+from gnomon.sim.training import names
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, Recipe
 
 
 def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Recipe:
@@ -20,7 +21,7 @@ def read_recipe(fields: Fields) -> Recipe:
     default = Recipe()
     recipe = Recipe(
         micro_batch=fields.whole("micro_batch", default.micro_batch),
-        schedule=_one_of(SCHEDULES, fields, "schedule", default.schedule),
+        schedule=_one_of(names(), fields, "schedule", default.schedule),
         recompute=_one_of(RECOMPUTE, fields, "recompute", default.recompute),
         zero=fields.whole("zero", default.zero, least=0, most=MAX_ZERO),
         optimizer=_one_of(OPTIMIZERS, fields, "optimizer", default.optimizer),

@@ -204,8 +204,10 @@ def planned_again(inputs: Mapping[str, Any], on: str) -> str:
 
 def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
     """The same step, with what differs from the defaults of `gnomon simulate train`."""
+    from gnomon.sim.training import usual_schedule
+
     usual: dict[str, Any] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "expert_tp": 0}
-    usual |= {"recompute": "none", "schedule": "interleaved" if inputs["vp"] > 1 else "1f1b"}
+    usual |= {"recompute": "none", "schedule": usual_schedule(inputs["vp"]).name}
     usual |= {"cp_comm": "p2p"} if inputs["cp"] > 1 else {}
     said: list[Any] = []
     for name, default in usual.items():

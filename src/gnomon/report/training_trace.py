@@ -13,7 +13,6 @@ from gnomon.sim.training import Span, Timeline
 COLUMNS = ("rank", "time_s", "bytes", "what")
 THREADS = {"compute": 1, "sends forward": 2, "sends backward": 3, "reductions": 4}
 """Lines of a rank. What runs at once stands on lines of its own."""
-_LINES = {"send F": "sends forward", "send B": "sends backward", "reduce": "reductions", "gather": "reductions"}
 _MICROSECONDS = 1e6
 Moments = Iterable[tuple[float, float, str]]
 """Times in seconds, bytes from then on, and what is done."""
@@ -56,7 +55,7 @@ def _slice(span: Span) -> Event:
         "name": span.name if span.micro is None else f"{span.name} {span.micro}",
         "ph": "X",
         "pid": span.rank,
-        "tid": THREADS[_LINES.get(span.name, "compute")],
+        "tid": THREADS[span.lane],
         "ts": span.start_s * _MICROSECONDS,
         "dur": (span.end_s - span.start_s) * _MICROSECONDS,
         "args": args,

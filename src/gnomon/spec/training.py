@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved")
 RECOMPUTE = ("none", "selective", "full")
 CP_COMMS = ("p2p", "a2a", "allgather")
 """How ranks that share a sequence meet each other's keys: keys travel around a ring, tokens are traded for heads, or
@@ -45,6 +44,7 @@ class Recipe:
     micro_batch: int = 1
     """Sequences a rank takes through the network at a time."""
     schedule: str = "1f1b"
+    """The order of a pipeline's passes, by its name in `gnomon.sim.training`."""
     recompute: str = "none"
     zero: int = 0
     """What data-parallel ranks share out: 1 optimizer states, 2 gradients too, 3 weights too."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.training import Grid, RankMemory, StepTable
+from gnomon.sim.training import code_of
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import RECOMPUTE
 from gnomon.techniques.base import Choice, Parameter, TrainingCase, TrainingTechnique, Trial, Values, not_shared_out
 
 HALF_BYTES = 2.0
@@ -52,7 +53,7 @@ class GPipeSchedule(TrainingTechnique):
         return True
 
     def ways(self, grid: Grid) -> Mapping[str, Choice]:
-        own = (grid.schedule == SCHEDULES.index("gpipe")) & (grid.recompute == RECOMPUTE.index("full"))
+        own = (grid.schedule == code_of("gpipe")) & (grid.recompute == RECOMPUTE.index("full"))
         lengths = (int(pp) for pp in np.unique(grid.pp) if pp > 1)
         return {f"gpipe:stages={pp}": own & (grid.pp == pp) for pp in lengths}
 
@@ -97,7 +98,7 @@ class InterleavedSchedule(TrainingTechnique):
         return True
 
     def ways(self, grid: Grid) -> Mapping[str, Choice]:
-        return {"": grid.vp > 1}
+        return {"": grid.schedule == code_of("interleaved")}
 
 
 def _too_long(case: TrainingCase, stages: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gnomon.cost.collective import sm_contention
 from gnomon.engines.training import RankMemory, StepTable
+from gnomon.sim.training import usual_schedule
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
@@ -41,7 +42,8 @@ class VocabularyParallel(TrainingTechnique):
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
             return "there is no pipeline (pp is 1)"
-        return "" if recipe.schedule == "1f1b" else f"it needs the schedule 1f1b, not {recipe.schedule}"
+        usual = usual_schedule(1).name
+        return "" if recipe.schedule == usual else f"it needs the schedule {usual}, not {recipe.schedule}"
 
     def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         """The step with embedding and head divided over all stages, and with their collectives."""

@@ -30,6 +30,8 @@ SPARE = 0.03
 """Lost to fragments: an estimate as well."""
 ZERO = {"2.4": (0,), "3.0": (0, 1), BRIDGE: (0, 1, 2, 3), "2026.08": (0, 1, 2, 3)}
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+"""GPipe is priced for what is published of it; Megatron-LM itself runs the other two."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 """Host seconds per kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
@@ -64,6 +66,7 @@ class Megatron:
             blocking_sends=not today,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
             zero=ZERO[self.version],
+            schedules=SCHEDULES,
             whole_sums=True,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,

@@ -33,6 +33,8 @@ _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
+RUNS = ("1f1b", "interleaved")
+"""Its schedules of pipelines."""
 SAVED = "checkpoints"
 """The folder that states are saved to, beside where run.sh is started."""
 
@@ -91,8 +93,8 @@ def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions = NOTHIN
         missing.append("asynchronous checkpoints: Megatron-FSDP saves them while training waits")
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
         missing.append(f"Megatron-LM {plan.engine.version}: run.sh is for {COMMIT} of {DATE}")
-    if job.recipe.schedule == "gpipe" and plan.strategy.pp > 1:
-        missing.append("the gpipe schedule: Megatron-LM runs 1f1b")
+    if job.recipe.schedule not in RUNS and plan.strategy.pp > 1:
+        missing.append(f"the {job.recipe.schedule} schedule: Megatron-LM runs {RUNS[0]}")
     if job.recipe.recompute == "selective" and plan.engine.name != NAME:
         missing.append(f"selective recomputation as in {plan.engine.name}: Megatron-LM recomputes the attention core")
     if _in_working_format(job):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gnomon.engines.training.job import cut
+from gnomon.engines.training.job import chunk_words, cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
+from gnomon.sim.training import names, schedule, usual_schedule
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import MAX_ZERO, OPTIMIZERS, RECOMPUTE, RUN, SCHEDULES
+from gnomon.spec.training import MAX_ZERO, OPTIMIZERS, RECOMPUTE, RUN
 
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "interleaved-zb")
+"""Those with one copy of the network."""
 DTYPES = ("bf16", "fp32")
 """fp16 would need loss scaling, which the runner does not have."""
 
@@ -37,7 +40,7 @@ def micro_batches(strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> int
 
 
 def _check_recipe(recipe: Recipe, dtype: str) -> None:
-    for name, known in (("schedule", SCHEDULES), ("recompute", RECOMPUTE), ("optimizer", OPTIMIZERS)):
+    for name, known in (("schedule", names()), ("recompute", RECOMPUTE), ("optimizer", OPTIMIZERS)):
         value = getattr(recipe, name)
         if value not in known:
             raise unknown_name(name, value, known, where=f"engine.settings.{name}")
@@ -107,21 +110,41 @@ def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: Training
 
 
 def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
-    pp, schedule = strategy.pp, recipe.schedule
-    if strategy.vp > 1 and (pp == 1 or schedule != "interleaved"):
-        message = f"{strategy.vp} model chunks per rank need the schedule interleaved and a pipeline"
-        hint = "Use 1, or set schedule to interleaved and pp to 2 or more."
-        raise InputError(message, where="strategy.vp", hint=hint)
+    pp, chosen = strategy.pp, schedule(recipe.schedule)
+    if pp == 1 and strategy.vp > 1:
+        message = f"{strategy.vp} model chunks per rank need a pipeline"
+        raise InputError(message, where="strategy.vp", hint="Use 1, or a pp of 2 or more.")
     if pp == 1:
         return
-    if schedule == "interleaved" and strategy.vp == 1:
-        hint = "Use 2 or more, or the schedule 1f1b."
-        raise InputError("the schedule interleaved needs several model chunks per rank", where="strategy.vp", hint=hint)
-    if schedule == "1f1b" and micros < pp:
-        hint = f"Use a global batch of {pp * strategy.dp * recipe.micro_batch} or more, or the schedule gpipe."
-        message = f"{micros} micro-batches do not fill {pp} stages of 1f1b"
+    if chosen.name not in SCHEDULES:
+        message = f"the built-in runner does not run the schedule {chosen.name}"
+        raise InputError(message, where="engine.settings.schedule", hint=f"Use {' or '.join(SCHEDULES)}.")
+    if not chosen.takes_chunks(strategy.vp):
+        message = f"the schedule {chosen.name} does not have {strategy.vp} model chunks per rank"
+        hint = f"It needs {chunk_words(chosen)}; use the schedule {usual_schedule(strategy.vp).name} for {strategy.vp}."
+        raise InputError(message, where="strategy.vp", hint=hint)
+    if chosen.splits_backward:
+        _check_split(strategy, recipe)
+    each, fills = strategy.dp * recipe.micro_batch, max(chosen.fills(pp), int(chosen.fewest(pp)))
+    if micros < fills:
+        message = f"{micros} micro-batches do not fill {pp} stages of {chosen.name}"
+        hint = f"Use a global batch of {fills * each} or more, or the schedule gpipe."
         raise InputError(message, where="load.global_batch", hint=hint)
-    if schedule == "interleaved" and micros % pp:
-        hint = f"Use a global batch of a multiple of {pp * strategy.dp * recipe.micro_batch}."
-        message = f"the schedule interleaved takes micro-batches {pp} at a time, and {micros} is not a multiple of it"
+    if micros % int(chosen.multiple(pp)):
+        together = int(chosen.multiple(pp))
+        message = f"the schedule {chosen.name} takes micro-batches {together} at a time, and {micros} is not a multiple"
+        hint = f"Use a global batch of a multiple of {together * each}."
         raise InputError(message, where="load.global_batch", hint=hint)
+
+
+def _check_split(strategy: Strategy, recipe: Recipe) -> None:
+    """Weights whose gradients come later are plain tensors, and their inputs are kept."""
+    for name, value, plain, where in (
+        ("recompute", recipe.recompute, "none", "engine.settings.recompute"),
+        ("tp", strategy.tp, 1, "strategy.tp"),
+        ("zero", recipe.zero, 1, "engine.settings.zero"),
+    ):
+        if value != plain and not (name == "zero" and recipe.zero <= 1):
+            message = f"the built-in runner does not split backward passes with {name} {value}"
+            hint = f"Use {plain}, or the schedule {usual_schedule(strategy.vp).name}."
+            raise InputError(message, where=where, hint=hint)

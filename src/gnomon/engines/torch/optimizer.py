@@ -182,6 +182,8 @@ def _move(named: list[tuple[str, Any]], weights: Tensor, grads: Tensor) -> None:
 
 def _collect(main: Tensor, weight: Any) -> None:
     grad = weight.grad
+    if grad is None:  # it comes later, apart from that of the inputs
+        return
     if isinstance(grad, DTensor):
         grad = grad.redistribute(placements=weight.placements).to_local()
     main += grad

@@ -20,6 +20,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInpu
 
 from gnomon.engines.torch.model import Part, Tensor, rope_table
 from gnomon.engines.torch.ranks import Place
+from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import Model, Recipe, Strategy
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -46,8 +47,8 @@ def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: 
     """This rank's parts with initialised weights."""
     each = model.layers // (strategy.pp * strategy.vp)
     parts, copied, summed = [], set(), set()
-    for chunk in range(strategy.vp):
-        stage = chunk * strategy.pp + place.at("pp")
+    numbers = schedule(recipe.schedule if strategy.pp > 1 else usual_schedule(1).name).placement
+    for stage in numbers.stages(strategy.pp, strategy.vp)[place.at("pp")].tolist():
         with torch.device("meta"):
             part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe.recompute)
         if strategy.tp > 1:

@@ -6,12 +6,19 @@ from typing import Any, Protocol
 
 import torch
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import schedules as pipelining
 
 from gnomon.engines.torch.model import Part, Tensor
 from gnomon.engines.torch.ranks import Place
+from gnomon.engines.torch.split import WeightGradients
+from gnomon.sim.training import Schedule, Task
+from gnomon.sim.training import schedule as find_schedule
 
 Action = tuple[str, int, int]
-"""F or B, the model chunk on this rank, the micro-batch."""
+"""F, B, I or W, the model chunk on this rank, the micro-batch."""
+SINGLE = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+SEVERAL = {"interleaved": ScheduleInterleaved1F1B}
+"""PyTorch's own classes; other schedules are run task by task."""
 
 
 class Driver(Protocol):
@@ -48,6 +55,7 @@ class StageModule(PipelineStage):  # type: ignore[misc]
     actions: list[Action]
     targets: tuple[Tensor, ...]
     micro: int
+    weights: WeightGradients
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         self.actions.append(("F", self.chunk, fwd_chunk_id))
@@ -58,8 +66,39 @@ class StageModule(PipelineStage):  # type: ignore[misc]
         return self.submod(*args, self.targets[self.micro]) if self.is_last else self.submod(*args)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        self.actions.append(("B", self.chunk, bwd_chunk_id))
-        return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        """Whole, or by input alone."""
+        whole = kwargs.pop("full_backward", True)
+        self.actions.append(("B" if whole else "I", self.chunk, bwd_chunk_id))
+        self.weights.current = None if whole else (self.chunk, bwd_chunk_id)
+        return super().backward_one_chunk(bwd_chunk_id, *args, full_backward=True, **kwargs)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        self.actions.append(("W", self.chunk, bwd_chunk_id))
+        self.weights.run((self.chunk, bwd_chunk_id))
+
+
+class TaskRuntime(pipelining._PipelineScheduleRuntime):  # type: ignore[misc]
+    """PyTorch's runtime for lists of passes, with the simulator's lists."""
+
+    def __init__(self, schedule: Schedule, stages: list[StageModule], micros: int, **how: Any) -> None:
+        super().__init__(stages, micros, **how)
+        pp, vp = stages[0].group_size, len(stages)
+        parts = schedule.placement.stages(pp, vp).tolist()
+        lists = enumerate(schedule.tasks(pp, vp, micros))
+        self.pipeline_order = {rank: _actions(tasks, parts[rank]) for rank, tasks in lists}
+        self._prepare_schedule_with_comms(self.pipeline_order)
+
+
+def _actions(tasks: list[Task], parts: list[int]) -> list[Any]:
+    """Tasks of a rank in PyTorch's words; `parts` are the stages of its chunks."""
+    found: list[Any] = []
+    for place, task in enumerate(tasks):
+        kind = pipelining._ComputationType.from_str(task.kind)
+        action = pipelining._Action(parts[task.chunk], kind, task.micro)
+        if place and tasks[place - 1].overlapped:
+            action = pipelining._Action(-1, pipelining.OVERLAP_F_B, None, (found.pop(), action))
+        found.append(action)
+    return found
 
 
 class Pipeline:
@@ -71,22 +110,26 @@ class Pipeline:
         """`read` is the first part's input for one micro-batch, `between` what parts send: meta tensors."""
         self.actions: list[Action] = []
         pp, rank = place.size("pp"), place.at("pp")
-        self.micros = micros
-        self.first, self.last = rank == 0, rank == pp - 1
-        self.stages = []
+        self.micros, chosen = micros, find_schedule(schedule)
+        numbers = chosen.placement.stages(pp, len(parts))[rank].tolist()
+        self.first, self.last = 0 in numbers, len(parts) * pp - 1 in numbers
+        self.stages, weights = [], WeightGradients()
         for chunk, part in enumerate(parts):
             given = between if part.embed is None else read
             made = between if part.head is None else torch.empty((), device="meta")
-            number, total = chunk * pp + rank, len(parts) * pp
-            stage = StageModule(part, number, total, place.device, given, made, group=place.group("pp"))
-            stage.chunk, stage.actions = chunk, self.actions
+            total = len(parts) * pp
+            stage = StageModule(part, numbers[chunk], total, place.device, given, made, group=place.group("pp"))
+            stage.chunk, stage.actions, stage.weights = chunk, self.actions, weights
+            if chosen.splits_backward:
+                weights.defer(part)
             self.stages.append(stage)
         how: dict[str, Any] = {"loss_fn": lambda loss, _: loss, "scale_grads": False}
-        if schedule == "interleaved":
-            self.schedule = ScheduleInterleaved1F1B(self.stages, micros, **how)
+        if schedule in SINGLE:
+            self.schedule = SINGLE[schedule](self.stages[0], micros, **how)
+        elif schedule in SEVERAL:
+            self.schedule = SEVERAL[schedule](self.stages, micros, **how)
         else:
-            kind = Schedule1F1B if schedule == "1f1b" else ScheduleGPipe
-            self.schedule = kind(self.stages[0], micros, **how)
+            self.schedule = TaskRuntime(chosen, self.stages, micros, **how)
 
     def run(self, tokens: Tensor, targets: Tensor) -> Tensor:
         for stage in self.stages:

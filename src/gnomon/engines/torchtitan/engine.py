@@ -35,6 +35,11 @@ MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
 result of a block is widened, weighed and added to the sum of those before it; half of the blocks concern the second
 half of the queries alone, which is cut out and joined again. Gradients of queries, keys and values are added so too,
 and those of keys and values joined to be sent."""
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+"""Of torch.distributed.pipelining, by `pipeline_parallel_schedule`."""
+SPLIT = ("zb-v", "dualpipe-v", "interleaved-zb")
+"""Those with split backwards, which torch.distributed.pipelining refuses for modules under torch.compile (2.13,
+`_check_torch_compile_compatibility`)."""
 LAUNCH_S = {"2024-eager": 29e-6, "2024": 10e-6, "2026": 10e-6}
 """Host seconds per kernel: eager as under the built-in runner; compiled graphs launch from C++: an estimate."""
 SPREAD = 0.15
@@ -72,6 +77,7 @@ class TorchTitan:
             system_spread=SPREAD,
             split_sends=False,
             fills_pipelines=True,
+            schedules=SCHEDULES + (SPLIT if eager else ()),
             whole_sums=True,
             gathers_forward=True,
             frees_gradients=True,

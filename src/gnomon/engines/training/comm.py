@@ -58,12 +58,12 @@ class CommModel:
         self.traits, self.states, self.factor, self.dtype = traits, states, factor, dtype
         self.late = (grid.pp > 1) & traits.whole_sums
         self.each = (grid.zero >= 2) & ~self.late
-        self.copies = _Group(grid, ("dp", "cp", "tp"))
+        self.copies = _Group(grid, ("dp", "cp", "tp", "stage_copies"))
         self.by_tp = grid.groups(("tp",))
 
     @cached_property
     def expert_copies(self) -> _Group:
-        return _Group(self.grid, ("dp", "cp", "tp", "ep", "expert_tp"))
+        return _Group(self.grid, ("dp", "cp", "tp", "stage_copies", "ep", "expert_tp"))
 
     def passes(self, forward_s: Floats, backward_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats, Floats]:
         """Seconds of a layer forward and backward, and what the first of a chunk adds to both. With ZeRO 3 a layer's
@@ -79,6 +79,14 @@ class CommModel:
             np.where(plain, 0.0, first + forward_s - there),
             np.where(plain, 0.0, regathered + backward_s + scatter - back),
         )
+
+    def halves(self, input_s: Floats, weight_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats]:
+        """Seconds of a layer backward by input and by weight, and what the first of a chunk adds to the former."""
+        regathered, scatter = self.gathered(held) * (self.grid.zero == 3), self.scattered(held)
+        back, weighted = self._overlap(input_s, regathered), self._overlap(weight_s, scatter)
+        plain = self.grid.zero < 2
+        lead = np.where(plain, 0.0, regathered + input_s - back)
+        return np.where(plain, input_s, back), np.where(plain, weight_s, weighted), lead
 
     def _overlap(self, compute: Floats, network: Floats) -> Floats:
         """Overlapped: the longer of both, and what SM contention adds to the computation."""
@@ -209,9 +217,9 @@ class _Group:
     def __init__(self, grid: Grid, names: tuple[str, ...]) -> None:
         self.groups = []
         for degrees, rows in grid.groups(names):
-            dp, cp, tp, *experts = degrees
+            dp, cp, tp, copies, *experts = degrees
             ep, expert_tp = experts or (1, tp)
-            self.groups.append((dp * cp * tp // (expert_tp * ep), expert_tp * ep, rows))
+            self.groups.append((copies * dp * cp * tp // (expert_tp * ep), expert_tp * ep, rows))
 
     def priced(self, wire: CommModel, op: str, payload: Floats) -> Floats:
         found: Floats = np.zeros(wire.grid.size)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.sim.training import SCHEDULES, Schedule, code_of, names, usual_schedule
+from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES
+from gnomon.spec.training import CP_COMMS, RECOMPUTE
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
@@ -18,7 +20,7 @@ DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Degrees, micro-batches in sequences, and codes: places in `SCHEDULES`, `RECOMPUTE` and `CP_COMMS`."""
+    """Degrees, micro-batches in sequences, and codes: places among the schedules, in `RECOMPUTE` and in `CP_COMMS`."""
 
     tp: Ints
     pp: Ints
@@ -46,20 +48,46 @@ class Grid:
     @property
     def copies(self) -> Ints:
         """Ranks that hold the same weights."""
-        return self.dp * self.cp
+        return self.dp * self.cp * self.stage_copies
 
     @property
     def expert_copies(self) -> Ints:
         """Ranks that hold the same experts."""
         return self.copies * self.tp // (self.expert_tp * self.ep)
 
+    @property
+    def placement(self) -> Ints:
+        """Where the stages of each plan's pipeline are: places in `PLACEMENTS`."""
+        return np.array([PLACEMENTS.index(one.placement) for one in SCHEDULES.values()])[self.schedule]
+
+    @property
+    def stage_copies(self) -> Ints:
+        """Copies of the network that the ranks of a pipeline hold."""
+        return np.array([one.placement.copies for one in SCHEDULES.values()])[self.schedule]
+
+    @property
+    def splits(self) -> NDArray[np.bool_]:
+        """Whether backwards by input and by weight are tasks of their own."""
+        return np.array([one.splits_backward for one in SCHEDULES.values()])[self.schedule]
+
+    def schedule_of(self, row: int) -> Schedule:
+        return SCHEDULES[names()[int(self.schedule[row])]]
+
+    def by_schedule(self, figure: Callable[[Schedule, Ints], Any]) -> NDArray[Any]:
+        """What each plan's schedule says of it, asked of all its rows at once."""
+        found = np.zeros(self.size)
+        for code in np.unique(self.schedule).tolist():
+            rows = np.flatnonzero(self.schedule == code)
+            found[rows] = figure(SCHEDULES[names()[code]], rows)
+        return found
+
     @classmethod
     def of(cls, strategy: Strategy, recipe: Recipe) -> Grid:
         values = {name: getattr(strategy, name) for name in DEGREES}
         values |= {"micro_batch": recipe.micro_batch, "zero": recipe.zero}
         # Without a pipeline micro-batches go forward and back one by one, whatever the schedule.
-        schedule = recipe.schedule if strategy.pp > 1 else "1f1b"
-        values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": SCHEDULES.index(schedule)}
+        schedule = recipe.schedule if strategy.pp > 1 else usual_schedule(1).name
+        values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
         values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         return cls(**{name: np.array([value], np.int64) for name, value in values.items()})
@@ -75,7 +103,7 @@ class Grid:
         expert_tp = int(self.expert_tp[row])
         return Recipe(
             micro_batch=int(self.micro_batch[row]),
-            schedule=SCHEDULES[int(self.schedule[row])],
+            schedule=names()[int(self.schedule[row])],
             recompute=RECOMPUTE[int(self.recompute[row])],
             zero=int(self.zero[row]),
             optimizer=optimizer,

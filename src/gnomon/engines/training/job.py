@@ -7,9 +7,12 @@ from math import gcd
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
 from gnomon.graph.trained import check_trained, heads_of
+from gnomon.sim.training import Schedule, schedule, usual_schedule
 from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
+from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.training_job import TrainingJob
 
+FULL = RECOMPUTE[-1]
 TRAINED_ON = ("NVIDIA", "AMD")
 """Vendors whose chips PyTorch's CUDA and ROCm builds run on, which Megatron-LM and the built-in runner need."""
 
@@ -59,16 +62,23 @@ def _check_cuts(job: TrainingJob) -> None:
         check_equal_stages(model, strategy)
     heads = [heads_of(block) for block in model.blocks]
     inner = sorted({width for block in model.blocks for width in _widths(block, job.recipe)})
-    together = gcd(*(number for pair in heads for number in pair), *inner)
+    common = gcd(*(number for pair in heads for number in pair), *inner)
     for queries, keys in dict.fromkeys(heads):
-        cut(queries, strategy.tp, "attention heads", "strategy.tp", together)
-        cut(keys, strategy.tp, "key-value heads", "strategy.tp", together)
+        cut(queries, strategy.tp, "attention heads", "strategy.tp", common)
+        cut(keys, strategy.tp, "key-value heads", "strategy.tp", common)
     for columns in inner:
-        cut(columns, strategy.tp, "columns of the feed-forward part", "strategy.tp", together)
+        cut(columns, strategy.tp, "columns of the feed-forward part", "strategy.tp", common)
     each, ranks = strategy.dp * job.recipe.micro_batch, f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences"
-    if job.recipe.schedule == "interleaved" and strategy.pp > 1:
-        each, ranks = each * strategy.pp, f"{ranks} x {strategy.pp} interleaved stages"
+    chosen = schedule(job.recipe.schedule, where="engine.settings.schedule")
+    together = int(chosen.multiple(strategy.pp)) if strategy.pp > 1 else 1
+    if together > 1:
+        each, ranks = each * together, f"{ranks} x {together} {chosen.name} stages"
     _multiple(job.load.global_batch, each, ranks, "load.global_batch")
+    fewest = int(chosen.fewest(strategy.pp)) if strategy.pp > 1 else 1
+    if (micros := job.load.global_batch // (strategy.dp * job.recipe.micro_batch)) < fewest:
+        message = f"{micros} micro-batches are fewer than the {fewest} that {chosen.name} needs with pp {strategy.pp}"
+        hint = f"Use {fewest * strategy.dp * job.recipe.micro_batch} or more."
+        raise InputError(message, where="load.global_batch", hint=hint)
     _check_context(job)
 
 
@@ -140,11 +150,24 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
 
 
 def _check_schedule(job: TrainingJob) -> None:
-    strategy, schedule = job.strategy, job.recipe.schedule
+    strategy, chosen = job.strategy, schedule(job.recipe.schedule, where="engine.settings.schedule")
     if strategy.pp == strategy.vp == 1:
         return
-    if (schedule == "interleaved") != (strategy.vp > 1):
-        hint = "The interleaved schedule needs vp of 2 or more, every other schedule vp 1."
-        raise InputError(f"{strategy.vp} does not match the schedule {schedule}", where="strategy.vp", hint=hint)
+    if chosen.splits_backward and job.recipe.recompute == FULL:
+        message = f"the schedule {chosen.name} splits the backward pass, and would have to keep what is recomputed"
+        raise InputError(message, where="engine.settings.recompute", hint="Use none or selective.")
+    if not chosen.takes_chunks(strategy.vp):
+        other = usual_schedule(strategy.vp).name
+        hint = f"The {chosen.name} schedule needs {chunk_words(chosen)}; with {strategy.vp}, use the {other} schedule."
+        raise InputError(f"{strategy.vp} does not match the schedule {chosen.name}", where="strategy.vp", hint=hint)
+    if chosen.even_ranks and strategy.pp % 2:
+        hint = f"Use {strategy.pp - 1 or 2} or {strategy.pp + 1}."
+        raise InputError(f"the schedule {chosen.name} needs an even pp", where="strategy.pp", hint=hint)
     if strategy.pp == 1:
         raise InputError("interleaving needs more than 1 pipeline rank", where="strategy.pp", hint="Use 2 or more.")
+
+
+def chunk_words(chosen: Schedule) -> str:
+    """How many model chunks a rank has under a schedule."""
+    least, most = chosen.chunks
+    return f"vp {least}" if least == most else f"vp of {least} or more"

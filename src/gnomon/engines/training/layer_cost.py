@@ -17,6 +17,7 @@ from gnomon.cost.clock import BURST, attention_joules, narrow, slowdown
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import TapeCost
+from gnomon.engines.training.split import deferred_bytes, split_backward
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
@@ -42,6 +43,10 @@ class LayerCost:
     forward_exposed_s: Floats
     """Of that, exposed collectives."""
     backward_exposed_s: Floats
+    input_s: Floats
+    """The backward by input alone, and by weight alone."""
+    weight_s: Floats
+    input_exposed_s: Floats
     flops: Floats
     recomputed_flops: Floats
     """Of the FLOPs, those that are recomputed."""
@@ -53,6 +58,8 @@ class LayerCost:
     narrow_parameters: Floats
     """Those with copies in a narrower format."""
     saved_activation_bytes: Floats
+    deferred_bytes: Floats
+    """Between the backwards by input and by weight, where they are apart."""
     forward_peak_bytes: Floats
     backward_peak_bytes: Floats
     """Beyond what stays of the piece: operands, gradients and what is recomputed, while it runs backward."""
@@ -99,10 +106,15 @@ def units(
         )
         for name, tape in parts.items()
     }
+    halves = {
+        name: split_backward(tape, _mode(name, recompute), times, batch, contended) for name, tape in parts.items()
+    }
     kinds = [name for name in parts if name not in ENDS]
     clock_slowdown = _clock_slowdown(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
     return {
-        name: _unit(parts[name], _mode(name, recompute), passes[name], clock_slowdown, machine, batch, traits)
+        name: _unit(
+            parts[name], _mode(name, recompute), passes[name], halves[name], clock_slowdown, machine, batch, traits
+        )
         for name in parts
     }
 
@@ -140,6 +152,7 @@ def _unit(
     tape: Tape,
     mode: str,
     passes: tuple[TapeCost, TapeCost],
+    halves: tuple[TapeCost, TapeCost],
     clock_slowdown: Floats,
     machine: Machine,
     batch: Batch,
@@ -163,6 +176,9 @@ def _unit(
         clock_slowdown=clock_slowdown,
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,
+        input_s=np.maximum(halves[0].seconds(clock_slowdown), halves[0].kernels * launch_s),
+        weight_s=np.maximum(halves[1].seconds(clock_slowdown), halves[1].kernels * launch_s),
+        input_exposed_s=halves[0].exposed_s,
         flops=forward.flops + backward.flops,
         recomputed_flops=np.asarray(again),
         energy_j=cooled[0] + cooled[1],
@@ -182,6 +198,7 @@ def _sizes(tape: Tape, mode: str, batch: Batch) -> dict[str, Floats]:
         "experts": np.array([tape.experts]),
         "narrow_parameters": np.array([tape.narrow_parameters]),
         "saved_activation_bytes": kept * tokens,
+        "deferred_bytes": deferred_bytes(tape) * tokens,
         "forward_peak_bytes": (_most(liveness.forward(tape, mode)) - kept) * tokens,
         "backward_peak_bytes": (_most(liveness.backward(tape, mode)) - kept) * tokens,
     }

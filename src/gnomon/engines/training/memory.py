@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.engines.training.comm import ParamCount
-from gnomon.engines.training.grid import Ints
+from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.step_table import Sizes
 from gnomon.engines.training.traits import Traits
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
 
 FULL = RECOMPUTE.index("full")
@@ -43,8 +44,16 @@ def rank_held(found: Sizes, rank: Ints | int) -> ParamCount:
 
 
 def _ends(found: Sizes, rank: Ints | int) -> Floats:
-    first, last = np.equal(rank, 0), np.equal(rank, found.grid.pp - 1)
+    first, last = has_ends(found.grid, rank)
     return np.asarray(first * found.first_parameters + last * found.last_parameters + found.each_parameters)
+
+
+def has_ends(grid: Grid, rank: Ints | int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether a rank holds the first stage of its pipeline, and the last."""
+    where = np.broadcast_to(rank, grid.tp.shape)
+    first = grid.by_schedule(lambda one, rows: one.placement.has_first(grid.pp[rows], where[rows]))
+    last = grid.by_schedule(lambda one, rows: one.placement.has_last(grid.pp[rows], where[rows]))
+    return first > 0, last > 0
 
 
 def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:
@@ -52,7 +61,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     grid, states = found.grid, traits.optimizers[optimizer]
     held, ends = rank_held(found, rank), _ends(found, rank)
     parameters, shared_out = held.total, held.shared(grid)
-    last = np.equal(rank, grid.pp - 1)
+    at_first, last = has_ends(grid, rank)
     largest = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
     at_rest = states.sharded_weight_bytes * shared_out
     weights = np.select(
@@ -66,9 +75,9 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     one = states.gradient_bytes * np.maximum(largest, ends)
     shared = (grid.zero >= 2) & ~((grid.pp > 1) & traits.whole_sums)
     gradients = states.gradient_bytes * np.where(shared, shared_out, parameters) + np.where(shared, one, 0.0)
-    # A head runs backward right after its forward, but for GPipe, which takes all micro-batches forward first.
-    heads = np.where(grid.schedule == SCHEDULES.index("gpipe"), found.micros, 1)
-    neighbours = 2 * grid.vp - np.equal(rank, 0) - last
+    # In most schedules a head runs backward right after its forward.
+    heads = grid.by_schedule(lambda one, rows: one.heads(grid.pp[rows], grid.vp[rows], found.micros[rows]))
+    neighbours = 2 * grid.vp * grid.stage_copies - 1.0 * at_first - last
     layer = found.chunks.peak_bytes(rank)
     activations = stays + last * (heads - 1) * found.head_saved_activation_bytes
     working = np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes))

@@ -11,10 +11,10 @@ import numpy as np
 
 from gnomon.engines.training.comm import ParamCount
 from gnomon.engines.training.grid import Grid, Ints
-from gnomon.engines.training.stages import Stages
+from gnomon.engines.training.stages import PipelineShape, Stages
 from gnomon.spec.workload import Floats
 
-SECONDS = ("forward_s", "backward_s", "reduce_s")
+SECONDS = ("forward_s", "backward_s", "input_s", "weight_s", "reduce_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,9 +26,16 @@ class LayerCosts:
     lead_forward_s: Floats
     """What the first layer of a chunk adds to that."""
     lead_backward_s: Floats
+    input_s: Floats
+    """The backward by input alone, and by weight alone."""
+    lead_input_s: Floats
+    weight_s: Floats
+    overlap_s: Floats
+    """What a forward that runs together with a backward saves: the communication each hides of the other's."""
     compute_only_forward_s: Floats
     """Were all collectives in it free."""
     compute_only_backward_s: Floats
+    compute_only_input_s: Floats
     reduce_s: Floats
     held: ParamCount
     narrow: Floats
@@ -65,29 +72,36 @@ class StageCosts:
         return self.stages.uneven(self.grid)
 
     @cached_property
-    def groups(self) -> list[tuple[tuple[int, int], Ints]]:
-        """Rows by the length of their pipelines and the chunks of a rank."""
-        return [((pp, vp), rows) for (pp, vp), rows in self.grid.groups(("pp", "vp"))]
+    def groups(self) -> list[tuple[PipelineShape, Ints]]:
+        """Rows by the length of their pipelines, the chunks of a rank and where they are."""
+        return [(PipelineShape(*values), rows) for values, rows in self.grid.groups(PipelineShape._fields)]
+
+    def shape_of(self, row: int) -> PipelineShape:
+        return PipelineShape(*(int(getattr(self.grid, name)[row]) for name in PipelineShape._fields))
 
     def of_row(self, name: str, row: int) -> Floats:
         """Seconds of every chunk of one plan, ends included: [pp, vp]. Compute-only ones have their ends as they
         are."""
-        pp, vp = int(self.grid.pp[row]), int(self.grid.vp[row])
-        found: Floats = self.bodies(name, pp, vp, np.array([row]))[0]
-        plain = name.removeprefix("compute_only_")
-        found[0, 0] += self.ends["first"][plain][row]
-        found[-1, -1] += self.ends["last"][plain][row]
-        return found
+        shape, plain = self.shape_of(row), name.removeprefix("compute_only_")
+        found = self._line(name, shape, np.array([row]))[0]
+        if plain in self.ends["first"]:
+            found[0] += self.ends["first"][plain][row]
+            found[-1] += self.ends["last"][plain][row]
+        return np.asarray(found[shape.stages])
 
-    def bodies(self, name: str, pp: int, vp: int, rows: Ints) -> Floats:
-        """Without the ends, of plans with the same pipeline: [rows, pp, vp]."""
-        counts, leads = self.stages.counts(pp, vp), self.stages.leads(pp, vp)
-        found = np.zeros((rows.size, pp, vp))
+    def bodies(self, name: str, shape: PipelineShape, rows: Ints) -> Floats:
+        """Without the ends, of plans with the same pipeline: [rows, pp, chunks]."""
+        return self._line(name, shape, rows)[:, shape.stages]
+
+    def _line(self, name: str, shape: PipelineShape, rows: Ints) -> Floats:
+        """Without the ends, in the network's order: [rows, parts]."""
+        counts, leads = self.stages.line(shape), self.stages.leads(shape)
+        found = np.zeros((rows.size, shape.parts))
         for place, kind in enumerate(self.kinds):
-            found += counts[None, :, :, place] * getattr(kind, name)[rows, None, None]
+            found += counts[None, :, place] * getattr(kind, name)[rows, None]
             if hasattr(kind, f"lead_{name}"):
-                found += (leads == place)[None] * getattr(kind, f"lead_{name}")[rows, None, None]
-        return found + self._each(name.removeprefix("compute_only_"))[rows, None, None]
+                found += (leads == place)[None] * getattr(kind, f"lead_{name}")[rows, None]
+        return np.asarray(found + self._each(name.removeprefix("compute_only_"))[rows, None])
 
     def longer(self, name: str, seconds: Floats) -> StageCosts:
         """Every chunk takes so many seconds more."""
@@ -102,19 +116,21 @@ class StageCosts:
             return self._even_columns()
         names = [*SECONDS, *(f"{end}_{name}" for end in ("first", "last") for name in SECONDS)]
         found: dict[str, Any] = {name: np.empty(self.grid.size) for name in names}
-        found["first_layers"] = np.empty(self.grid.size, np.int64)
-        for (pp, vp), rows in self.groups:
-            found["first_layers"][rows] = self.stages.sizes(pp * vp)[0]
+        found["first_layers"], found["overlap_s"] = np.empty(self.grid.size, np.int64), np.empty(self.grid.size)
+        for shape, rows in self.groups:
+            found["first_layers"][rows] = self.stages.sizes(shape.parts)[0]
+            found["overlap_s"][rows] = self._line("overlap_s", shape, rows).max(axis=1)
             for name in SECONDS:
-                bodies = self.bodies(name, pp, vp, rows)
-                # In the network's order, so that the first and the last are at the ends.
-                line = bodies.swapaxes(1, 2).reshape(rows.size, pp * vp)
-                common = line[:, 1:-1].min(axis=1) if pp * vp > 2 else line.min(axis=1)
+                line = self._line(name, shape, rows)
+                common = line[:, 1:-1].min(axis=1) if shape.parts > 2 else line.min(axis=1)
                 found[name][rows] = common
-                ends = {end: self.ends[end][name][rows] for end in ("first", "last")}
-                found[f"first_{name}"][rows] = ends["first"] + line[:, 0] - common
-                found[f"last_{name}"][rows] = ends["last"] + (line[:, -1] - common if pp * vp > 1 else 0.0)
+                first, last = (self._end(end, name)[rows] for end in ("first", "last"))
+                found[f"first_{name}"][rows] = first + line[:, 0] - common
+                found[f"last_{name}"][rows] = last + (line[:, -1] - common if shape.parts > 1 else 0.0)
         return found
+
+    def _end(self, end: str, name: str) -> Floats:
+        return self.ends[end][name] if name in self.ends[end] else np.zeros(self.grid.size)
 
     def _even_columns(self) -> dict[str, Any]:
         count: Ints = self.stages.model.layers // (self.grid.pp * self.grid.vp)
@@ -122,19 +138,23 @@ class StageCosts:
         found: dict[str, Any] = {
             "forward_s": count * kind.forward_s + kind.lead_forward_s + self._each("forward_s"),
             "backward_s": count * kind.backward_s + kind.lead_backward_s + self._each("backward_s"),
+            "input_s": count * kind.input_s + kind.lead_input_s + self._each("input_s"),
+            "weight_s": count * kind.weight_s + self._each("weight_s"),
+            "overlap_s": count * kind.overlap_s,
             "reduce_s": count * kind.reduce_s + self._each("reduce_s"),
             "first_layers": count,
         }
-        return found | {f"{end}_{name}": self.ends[end][name] for end in ("first", "last") for name in SECONDS}
+        return found | {f"{end}_{name}": self._end(end, name) for end in ("first", "last") for name in SECONDS}
 
     def on_rank(self, rank: Ints | int) -> list[Ints]:
         """Layers of each kind on a pipeline rank of every plan; `rank` may differ from row to row."""
         if not self.uneven:
-            return [self.grid.vp * (self.stages.model.layers // (self.grid.pp * self.grid.vp))]
+            each = self.stages.model.layers // (self.grid.pp * self.grid.vp)
+            return [self.grid.vp * self.grid.stage_copies * each]
         where = np.broadcast_to(rank, self.grid.tp.shape)
         found = np.zeros((len(self.kinds), self.grid.size), np.int64)
-        for (pp, vp), rows in self.groups:
-            found[:, rows] = self.stages.counts(pp, vp).sum(axis=1)[where[rows]].T
+        for shape, rows in self.groups:
+            found[:, rows] = self.stages.counts(shape).sum(axis=1)[where[rows]].T
         return list(found)
 
     def body(self, rank: Ints | int) -> ParamCount:
@@ -150,10 +170,10 @@ class StageCosts:
         if not self.uneven:
             return self.body(0)
         dense, experts = np.zeros(self.grid.size), np.zeros(self.grid.size)
-        for (pp, vp), rows in self.groups:
+        for shape, rows in self.groups:
             most = ParamCount(np.zeros(rows.size), np.zeros(rows.size))
             # Ranks with the same layers hold the same.
-            for counts in dict.fromkeys(map(tuple, self.stages.counts(pp, vp).sum(axis=1).tolist())):
+            for counts in dict.fromkeys(map(tuple, self.stages.counts(shape).sum(axis=1).tolist())):
                 held = ParamCount(np.zeros(rows.size), np.zeros(rows.size))
                 for count, kind in zip(counts, self.kinds, strict=True):
                     held = held.plus(ParamCount(kind.held.dense[rows] * count, kind.held.experts[rows] * count))
@@ -165,7 +185,7 @@ class StageCosts:
     @cached_property
     def narrow(self) -> Floats:
         """Parameters with narrower copies on a rank, at most."""
-        most = self.stages.model.layers / self.grid.pp
+        most = self.stages.model.layers / self.grid.pp * self.grid.stage_copies
         return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * np.ceil(most))
 
     def peak_bytes(self, rank: Ints | int) -> Floats:
@@ -174,8 +194,8 @@ class StageCosts:
         most: Floats = np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
         return most
 
-    def saved_activation_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
+    def saved_activation_bytes(self, shape: PipelineShape, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
         """The kind of each chunk of a rank by the layers it holds, and what one pass leaves of each: [rows, kinds]."""
-        counts, alike = np.unique(self.stages.counts(pp, vp)[rank], axis=0, return_inverse=True)
+        counts, alike = np.unique(self.stages.counts(shape)[rank], axis=0, return_inverse=True)
         kept = np.stack([kind.saved_activation_bytes[rows] for kind in self.kinds], axis=1)
         return tuple(alike.ravel().tolist()), np.asarray(kept @ counts.T)

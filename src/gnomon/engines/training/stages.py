@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from gnomon.engines.training.grid import Grid, Ints
+from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Block, Model
+
+
+class PipelineShape(NamedTuple):
+    """What says which layers each chunk of a pipeline holds."""
+
+    pp: int
+    vp: int
+    placement: int = 0
+    """Its place in `PLACEMENTS`."""
+
+    @property
+    def parts(self) -> int:
+        """Of the network."""
+        return self.pp * self.vp
+
+    @property
+    def stages(self) -> Ints:
+        """The part that each chunk of each rank is: [pp, chunks]."""
+        return PLACEMENTS[self.placement].stages(self.pp, self.vp)
 
 
 @dataclass(frozen=True)
@@ -46,27 +67,28 @@ class Stages:
         sizes[parts - 1 - more : parts - 1] += 1
         return sizes
 
-    def counts(self, pp: int, vp: int) -> Ints:
-        """Layers of each kind in every chunk: [pp, vp, kinds]. Chunk `c` of rank `r` is part `c * pp + r`."""
-        if (pp, vp) not in self._counted:
-            self._counted[pp, vp] = self._count(pp, vp)
-        return self._counted[pp, vp]
+    def counts(self, shape: PipelineShape) -> Ints:
+        """Layers of each kind in every chunk: [pp, chunks, kinds]."""
+        if shape not in self._counted:
+            self._counted[shape] = np.ascontiguousarray(self.line(shape)[shape.stages])
+        return self._counted[shape]
 
     @cached_property
-    def _counted(self) -> dict[tuple[int, int], Ints]:
+    def _counted(self) -> dict[PipelineShape, Ints]:
         return {}
 
-    def _count(self, pp: int, vp: int) -> Ints:
-        edges = np.concatenate([[0], np.cumsum(self.sizes(pp * vp))])
-        found = np.zeros((pp * vp, len(self.kinds)), np.int64)
-        for part in range(pp * vp):
+    def line(self, shape: PipelineShape) -> Ints:
+        """Layers of each kind in every part, from the first of the network to the last: [parts, kinds]."""
+        edges = np.concatenate([[0], np.cumsum(self.sizes(shape.parts))])
+        found = np.zeros((shape.parts, len(self.kinds)), np.int64)
+        for part in range(shape.parts):
             found[part] = np.bincount(self.order[edges[part] : edges[part + 1]], minlength=len(self.kinds))
-        return np.ascontiguousarray(found.reshape(vp, pp, len(self.kinds)).swapaxes(0, 1))
+        return found
 
-    def leads(self, pp: int, vp: int) -> Ints:
-        """The kind of the first layer of every chunk: [pp, vp]."""
-        starts = np.concatenate([[0], np.cumsum(self.sizes(pp * vp))[:-1]])
-        return np.asarray(self.order[starts].reshape(vp, pp).T)
+    def leads(self, shape: PipelineShape) -> Ints:
+        """The kind of the first layer of every part, in the network's order."""
+        starts = np.concatenate([[0], np.cumsum(self.sizes(shape.parts))[:-1]])
+        return np.asarray(self.order[starts])
 
 
 def _alone(block: Block) -> Block:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.cost import tapes
+from gnomon.cost.collective import sm_contention
 from gnomon.cost.governor import streaming_w
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.comm import CommModel, Factor, ParamCount, sent_bytes
@@ -20,6 +22,7 @@ from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import NARROW_BYTES, Traits, Update
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
+from gnomon.sim.training.placement import LOOP, PLACEMENTS
 from gnomon.spec import Batch, Model, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE
 from gnomon.spec.workload import Floats
@@ -78,10 +81,19 @@ class StepTable(Sizes):
     """Layers of the first."""
     forward_s: Floats
     backward_s: Floats
+    input_s: Floats
+    """The backward by input alone, and by weight alone."""
+    weight_s: Floats
+    overlap_s: Floats
+    """What the forward of a chunk saves at most where it runs together with a backward."""
     first_forward_s: Floats
     first_backward_s: Floats
+    first_input_s: Floats
+    first_weight_s: Floats
     last_forward_s: Floats
     last_backward_s: Floats
+    last_input_s: Floats
+    last_weight_s: Floats
     send_s: Floats
     reduce_s: Floats
     first_reduce_s: Floats
@@ -113,7 +125,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
             **unpriced,
             held=ParamCount(unit["parameters"] - unit["experts"], unit["experts"]),
             narrow=unit["narrow_parameters"],
-            saved_activation_bytes=unit["saved_activation_bytes"],
+            saved_activation_bytes=_until_backward(grid, unit["saved_activation_bytes"], unit["deferred_bytes"]),
             peak_bytes=np.maximum(unit["forward_peak_bytes"], unit["backward_peak_bytes"]),
         )
         for unit in (found[name] for name in kind_names(len(stages.kinds)))
@@ -128,7 +140,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         first_parameters=first["parameters"],
         last_parameters=last["parameters"] + _copied(model, grid),
         each_parameters=nothing,
-        head_saved_activation_bytes=last["saved_activation_bytes"],
+        head_saved_activation_bytes=_until_backward(grid, last["saved_activation_bytes"], last["deferred_bytes"]),
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
         head_forward_peak_bytes=last["forward_peak_bytes"],
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * sent,
@@ -140,11 +152,23 @@ def _as_sharded(grid: Grid) -> Grid:
     return replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
 
 
+def _until_backward(grid: Grid, saved: Floats, deferred: Floats) -> Floats:
+    """Bytes of a pass until its last half backward: where backwards by input and by weight are apart, whichever of
+    both needs more."""
+    return np.where(grid.splits, np.maximum(saved, deferred), saved)
+
+
 def _copied(model: Model, grid: Grid) -> Floats | float:
-    """Parameters of a tied embedding on the last stage of a pipeline, which holds a copy of its own."""
+    """Parameters of a tied embedding on the last stage of a pipeline, which holds a copy of its own where the first is
+    on another rank."""
     if not model.tied_embeddings:
         return 0.0
-    return np.where(grid.pp > 1, -(-model.vocab // grid.tp) * model.hidden, 0)
+    return np.where(_ends_apart(grid), -(-model.vocab // grid.tp) * model.hidden, 0)
+
+
+def _ends_apart(grid: Grid) -> NDArray[np.bool_]:
+    """Whether no rank of a pipeline holds both its first and its last stage."""
+    return np.asarray((grid.pp > 1) & (grid.placement == PLACEMENTS.index(LOOP)))
 
 
 def figures(
@@ -191,7 +215,7 @@ def figures(
         first_parameters=first.parameters,
         last_parameters=last.parameters,
         each_parameters=np.zeros(grid.size),
-        head_saved_activation_bytes=last.saved_activation_bytes,
+        head_saved_activation_bytes=_until_backward(grid, last.saved_activation_bytes, last.deferred_bytes),
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         head_forward_peak_bytes=last.forward_peak_bytes,
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),
@@ -206,7 +230,7 @@ def _newton(wire: CommModel, stages: Stages) -> Floats:
     if not wire.states.newton_steps:
         return np.zeros(1)
     slowest = np.max([wire.newton(kind) for kind in stages.kinds], axis=0)
-    return np.asarray(slowest * np.ceil(stages.model.layers / wire.grid.pp))
+    return np.asarray(slowest * np.ceil(stages.model.layers / wire.grid.pp) * wire.grid.stage_copies)
 
 
 def _held(unit: LayerCost) -> ParamCount:
@@ -235,6 +259,8 @@ def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
     return {
         "forward_s": unit.forward_s + wire.gathered(held),
         "backward_s": unit.backward_s + _accumulated(wire, held) + wire.scattered(held),
+        "input_s": unit.input_s,
+        "weight_s": unit.weight_s + _accumulated(wire, held) + wire.scattered(held),
         "reduce_s": wire.reduce(held),
     }
 
@@ -244,26 +270,41 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
     held = _held(unit)
     summed = _accumulated(wire, held)
     forward, backward, lead_forward, lead_backward = wire.passes(unit.forward_s, unit.backward_s + summed, held)
+    by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held)
     mean = stages.model.layers / (grid.pp * grid.vp)
     return LayerCosts(
         forward_s=forward,
         backward_s=backward,
         lead_forward_s=lead_forward,
         lead_backward_s=lead_backward,
+        input_s=by_input,
+        lead_input_s=lead_input,
+        weight_s=by_weight,
+        overlap_s=_overlapped_s(wire, unit),
         compute_only_forward_s=unit.forward_s - unit.forward_exposed_s,
         compute_only_backward_s=unit.backward_s - unit.backward_exposed_s + summed,
+        compute_only_input_s=unit.input_s - unit.input_exposed_s,
         reduce_s=wire.reduce(held.times(mean)) / mean,
         held=held,
         narrow=unit.narrow_parameters,
-        saved_activation_bytes=unit.saved_activation_bytes,
+        saved_activation_bytes=_until_backward(grid, unit.saved_activation_bytes, unit.deferred_bytes),
         peak_bytes=np.maximum(unit.forward_peak_bytes, unit.backward_peak_bytes),
     )
+
+
+def _overlapped_s(wire: CommModel, unit: LayerCost) -> Floats:
+    """Seconds of collectives of a forward and of a backward that the other's kernels hide where both run together, less
+    what they lose to the SMs that the collectives take."""
+    there, back = unit.forward_exposed_s, unit.backward_exposed_s
+    hidden = np.minimum(there, unit.backward_s - back) + np.minimum(back, unit.forward_s - there)
+    return np.asarray((1 - sm_contention(wire.machine.chip.sm_count)) * hidden)
 
 
 def _fullest(chunks: StageCosts, first: LayerCost, last: LayerCost) -> ParamCount:
     """Parameters of the rank that has most."""
     grid = chunks.grid
-    ends = np.where(grid.pp == 1, first.parameters + last.parameters, np.maximum(first.parameters, last.parameters))
+    either = np.maximum(first.parameters, last.parameters)
+    ends = np.where(_ends_apart(grid), either, first.parameters + last.parameters)
     body = chunks.fullest
     return ParamCount(body.dense + ends, body.experts)
 

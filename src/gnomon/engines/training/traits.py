@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gnomon.graph.style import KernelStyle
+from gnomon.sim.training import names
 from gnomon.spec import Chip
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import RECOMPUTE
 
 NARROW_BYTES = 2.0
 """A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
@@ -91,11 +92,19 @@ class Traits:
     """Steps of plans that neither cut nor shard a network are run through PyTorch's allocator (`allocations.py`), which
     says what it reserves and whether that fits."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
-    schedules: tuple[str, ...] = SCHEDULES
+    schedules: tuple[str, ...] = field(default_factory=names)
+    """Schedules of pipelines that it runs."""
+    split_recompute: tuple[str, ...] = RECOMPUTE[:2]
+    """Ways to recompute with schedules that split the backward pass: full recomputation would have to keep what it
+    recomputes."""
+    split_zero: int = 3
+    """The most that ranks share out with them."""
+    split_tp: bool = True
+    """Whether they go with tensor parallelism."""
     recompute: tuple[str, ...] = RECOMPUTE
     """Ways to recompute activations that it has."""
     fills_pipelines: bool = False
-    """1F1B needs a micro-batch per stage."""
+    """Schedules need as many micro-batches as give every rank work at once."""
     whole_sums: bool = False
     """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
     gathers_forward: bool = False

@@ -63,6 +63,7 @@ class Transformers:
             runtime_bytes=CONTEXT_BYTES,
             caching_allocator=True,
             zero=(0,),
+            schedules=(),
             recompute=("none", "full"),
             frees_gradients=True,
             bucketed=True,

@@ -15,6 +15,7 @@ from gnomon.planning.steps.network_words import refuse_auto
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import CHIPS, check_step
 from gnomon.planning.training.step import TrainingStep
+from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import Plan, Pool, Recipe, Strategy
 from gnomon.spec.questions.training import SimulateTrainingQuestion
 from gnomon.spec.training_job import TrainingJob
@@ -50,7 +51,8 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
     given = {name: value for name in SET_BY_TECHNIQUES if (value := getattr(question, name)) is not None}
     degrees: dict[str, Any] = USUAL_DEGREES | {name: given[name] for name in USUAL_DEGREES if name in given}
     degrees |= {"tp": question.tp, "ep": question.ep}
-    usual = {"schedule": "interleaved" if degrees["vp"] > 1 else "1f1b", "recompute": "none", "cp_comm": "p2p"}
+    usual = {"schedule": usual_schedule(degrees["vp"]).name, "recompute": "none", "cp_comm": "p2p"}
+    schedule(given.get("schedule", usual["schedule"]), where="engine.settings.schedule")
     recipe = Recipe(
         **{name: given.get(name, usual[name]) for name in usual},
         micro_batch=question.micro_batch,
@@ -61,7 +63,7 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
     )
     load = question.load
     # Errors about the network come before those about chips and batch.
-    even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
+    even = replace(load, global_batch=recipe.micro_batch * 2 * degrees["pp"])
     check_job(bound.job(Strategy(**degrees), recipe, even, question.dtype))
     strategy = replace(_shared_out(bound.pool, degrees, question.dp), techniques=techniques)
     return step_of(bound.job(strategy, recipe, load, question.dtype), bound.engine, bound.profile, given)

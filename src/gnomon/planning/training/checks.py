@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.engines import TrainingEngine
+from gnomon.engines import TrainingEngine, training_engine, training_engines
 from gnomon.engines.training.job import check_job
 from gnomon.errors import InputError
 from gnomon.spec import Chip, Model, Pool
@@ -21,12 +21,25 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     """Raise InputError where the step cannot be priced: what no engine runs, what this one does not, what would take
     minutes to time or gigabytes to answer. Places are the fields of a plan."""
     check_job(job)
+    check_schedule(job, engine)
     check_dtype(job.pool, job.dtype)
     strategy = job.strategy
     check_chips(strategy.ranks)
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
     check_tasks(job.load.global_batch, micros, strategy.pp * strategy.vp)
     engine.check(job.model, strategy, job.recipe, job.load, job.dtype)
+
+
+def check_schedule(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise for a schedule that the engine does not run, with those that it does and an engine that runs it."""
+    name, runs = job.recipe.schedule, engine.traits(job.model, job.recipe.optimizer, job.dtype).schedules
+    if job.strategy.pp == 1 or name in runs:
+        return
+    others = (training_engine(other) for other in training_engines() if other != engine.name)
+    able = [one.name for one in others if name in one.traits(job.model).schedules]
+    beside = f", or the engine {' or '.join(able)}" if able else ""
+    message = f"{engine.title}'s pipeline has no schedule {name}"
+    raise InputError(message, where="engine.settings.schedule", hint=f"Use {' or '.join(runs) or 'a pp of 1'}{beside}.")
 
 
 def check_chips(count: int) -> None:

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from gnomon.cost.tapes import Times, price
 from gnomon.engines.training.layer_cost import ENDS, ops_of, tapes_of
+from gnomon.engines.training.split import deferred_bytes
 from gnomon.engines.training.stages import kind_names
 from gnomon.graph import liveness
 from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
 from gnomon.planning.training.step import TrainingStep
 from gnomon.sim.training import Task
+from gnomon.sim.training.base import KINDS
 
 MOST_ROWS = 1_000_000
 """Moments of all ranks together; of a longer step only some tasks are opened."""
@@ -32,12 +34,14 @@ class Moment(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MemoryPass:
     """One direction through an embedding, a layer or a head: for each operator its part of the seconds, and the
-    bytes live while it runs. `kept` stays between the two directions."""
+    bytes live while it runs. `kept` stays between the two directions, and `held` until the last half of the backward
+    where that is in halves."""
 
     names: Sequence[str]
     shares: Sequence[float]
     sizes: Sequence[float]
     kept: float
+    held: float
 
     def at(self, start_s: float, seconds: float, below: float, label: str) -> Iterator[Moment]:
         """Its moments, over what is held beside it."""
@@ -54,6 +58,8 @@ class MemoryPiece(NamedTuple):
     backward: MemoryPass
     forward_s: float
     backward_s: float
+    input_s: float = 0.0
+    """The backward by input alone, where that by weight is apart."""
 
 
 class RankWalk:
@@ -62,7 +68,7 @@ class RankWalk:
     def __init__(self, step: TrainingStep, rank: int) -> None:
         self.step, self.rank = step, rank
         line, memory = step.timeline, step.memory(rank)
-        self.pp, self.vp = step.job.strategy.pp, step.job.strategy.vp
+        self.pp, self.vp = step.job.strategy.pp, line.times.vp
         self.tasks: Sequence[Task] = line.orders[rank]
         self.starts, self.ends = line.start_s[rank], line.end_s[rank]
         self.passing = float((memory.activations + memory.working)[0])
@@ -74,37 +80,36 @@ class RankWalk:
         chunks, passes = self.step.figures.chunks, _passes(self.step)
 
         def end(name: str, part: str) -> MemoryPiece:
-            seconds = (float(chunks.ends[name][key][0]) for key in ("forward_s", "backward_s"))
+            seconds = (float(chunks.ends[name][key][0]) for key in ("forward_s", "backward_s", "input_s"))
             return MemoryPiece("", *passes[part], *seconds)
 
         first, last = end("first", "embedding"), end("last", "head")
-        stages, names = chunks.stages, kind_names(len(chunks.kinds))
-        edges = [0, *accumulate(stages.sizes(self.pp * self.vp).tolist())]
+        stages, names, shape = chunks.stages, kind_names(len(chunks.kinds)), chunks.shape_of(0)
+        edges = [0, *accumulate(stages.sizes(shape.parts).tolist())]
         found = []
-        for stage in range(self.rank, self.pp * self.vp, self.pp):
+        for stage in shape.stages[self.rank].tolist():
             kinds = stages.order[edges[stage] : edges[stage + 1]].tolist()
             lead = chunks.kinds[kinds[0]]
             # What the first layer of a chunk adds is spread over all of them.
-            leads = (lead.lead_forward_s, lead.lead_backward_s)
-            forward, backward = (float(each[0]) / len(kinds) for each in leads)
+            leads = (lead.lead_forward_s, lead.lead_backward_s, lead.lead_input_s)
+            forward, backward, by_input = (float(each[0]) / len(kinds) for each in leads)
             chunk = [
                 MemoryPiece(
                     f"layer {edges[stage] + place} ",
                     *passes[names[kind]],
                     float(chunks.kinds[kind].forward_s[0]) + forward,
                     float(chunks.kinds[kind].backward_s[0]) + backward,
+                    float(chunks.kinds[kind].input_s[0]) + by_input,
                 )
                 for place, kind in enumerate(kinds)
             ]
-            found.append(
-                [*([first] if stage == 0 else []), *chunk, *([last] if stage == self.pp * self.vp - 1 else [])]
-            )
+            found.append([*([first] if stage == 0 else []), *chunk, *([last] if stage == shape.parts - 1 else [])])
         return found
 
     @cached_property
     def kept(self) -> list[float]:
         """Bytes a pass through each chunk leaves for its backward."""
-        return [sum(piece.forward.kept for piece in chunk) for chunk in self.pieces]
+        return [sum(piece.forward.held for piece in chunk) for chunk in self.pieces]
 
     @cached_property
     def highest(self) -> dict[tuple[str, int], float]:
@@ -112,7 +117,7 @@ class RankWalk:
         return {
             (kind, chunk): max(moment.bytes for moment in self._opened(Task(kind, chunk, 0), 0.0, 0.0))
             for chunk in range(self.vp)
-            for kind in ("F", "B")
+            for kind in KINDS
         }
 
     @cached_property
@@ -132,7 +137,7 @@ class RankWalk:
         """Bytes that other passes hold while each task runs."""
         in_flight_chunks = [0] * self.vp
         for task in self.tasks:
-            in_flight_chunks[task.chunk] -= task.kind == "B"
+            in_flight_chunks[task.chunk] -= task.kind in "BW"
             yield sum(count * kept for count, kept in zip(in_flight_chunks, self.kept, strict=True))
             in_flight_chunks[task.chunk] += task.kind == "F"
 
@@ -181,13 +186,20 @@ class RankWalk:
         if task.kind == "F":
             for piece in self.pieces[task.chunk]:
                 yield from piece.forward.at(start_s, piece.forward_s, below, label + piece.label)
-                start_s, below = start_s + piece.forward_s, below + piece.forward.kept
+                start_s, below = start_s + piece.forward_s, below + piece.forward.held
             return
-        below += self.kept[task.chunk]
+        if task.kind == "W":
+            yield Moment(start_s, below + self.kept[task.chunk], label.strip())
+            return
+        # What a backward by input leaves stays until that by weight, and is among what is held beside it.
+        whole = task.kind == "B"
+        below += self.kept[task.chunk] if whole else 0.0
         for piece in reversed(self.pieces[task.chunk]):
-            below -= piece.backward.kept
-            yield from piece.backward.at(start_s, piece.backward_s, below, label + piece.label)
-            start_s += piece.backward_s
+            seconds = piece.backward_s if whole else piece.input_s
+            below -= piece.backward.held if whole else 0.0
+            own = piece.backward.held - piece.backward.kept if whole else -piece.backward.kept
+            yield from piece.backward.at(start_s, seconds, below + own, label + piece.label)
+            start_s += seconds
 
     def _to_open(self, most: int) -> set[int] | None:
         """All tasks, or of too many the first and the last of each kind and the fullest of all."""
@@ -217,26 +229,30 @@ def _highest(moments: Iterator[Moment], count: int) -> Iterator[Moment]:
 
 
 def _passes(step: TrainingStep) -> dict[str, tuple[MemoryPass, MemoryPass]]:
-    """Embedding, layer and head of one micro-batch, forward and backward."""
+    """Embedding, layer and head of one micro-batch, forward and backward. The embedding holds nothing back: no gradient
+    of an input is waited for, so that its weights need not come later."""
     job = step.job
     tapes = tapes_of(job.model, step.cut, step.traits)
     batch = step.batch
     times = price(ops_of([tapes]), step.machine, batch)
-    tokens = float(batch.tokens[0])
+    tokens, splits = float(batch.tokens[0]), step.figures.grid.splits[0]
     return {
-        name: _both(tape, "none" if name in ENDS else job.recipe.recompute, times, tokens)
+        name: _both(
+            tape, "none" if name in ENDS else job.recipe.recompute, times, tokens, bool(splits) and name != ENDS[0]
+        )
         for name, tape in tapes.items()
     }
 
 
-def _both(tape: Tape, mode: str, times: Times, tokens: float) -> tuple[MemoryPass, MemoryPass]:
+def _both(tape: Tape, mode: str, times: Times, tokens: float, splits: bool) -> tuple[MemoryPass, MemoryPass]:
     there = [node.forward for node in tape.nodes]
     back = [node.forward for node in tape.recomputed(mode)]
     back += [node.by_input + node.by_weight for node in reversed(tape.nodes)]
     kept = tape.saved_activation_bytes(mode) * tokens
+    held = max(kept, deferred_bytes(tape) * tokens) if splits else kept
     return (
-        _pass(liveness.forward(tape, mode), there, times, tokens, kept),
-        _pass(liveness.backward(tape, mode), back, times, tokens, kept),
+        _pass(liveness.forward(tape, mode), there, times, tokens, (kept, held)),
+        _pass(liveness.backward(tape, mode), back, times, tokens, (kept, held)),
     )
 
 
@@ -245,9 +261,9 @@ def _pass(
     ops: Sequence[tuple[Op, ...]],
     times: Times,
     tokens: float,
-    kept: float,
+    stays: tuple[float, float],
 ) -> MemoryPass:
     seconds = [sum(float(times[op][0]) for op in each) for each in ops]
     whole = sum(seconds)
     shares = [one / whole if whole else 1 / len(seconds) for one in seconds]
-    return MemoryPass([name for name, _ in moments], shares, [size * tokens for _, size in moments], kept)
+    return MemoryPass([name for name, _ in moments], shares, [size * tokens for _, size in moments], *stays)

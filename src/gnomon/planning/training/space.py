@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import product
 from math import gcd
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
@@ -18,8 +19,9 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.graph.layers import Cut, layer
 from gnomon.graph.trained import heads_of
 from gnomon.planning.training.checks import CHIPS
+from gnomon.sim.training import SCHEDULES, Schedule, code_of, usual_schedule
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES
+from gnomon.spec.training import CP_COMMS, RECOMPUTE
 
 NAMES = tuple(field.name for field in fields(Grid))
 SHARED = ("tp", "pp", "dp", "cp", "cp_comm", "ep", "expert_tp")
@@ -32,7 +34,6 @@ MOST_PLANS = 4_000_000
 """More take half a minute and gigabytes."""
 MIN_GAIN = 0.98
 """A way to recompute that keeps more than this of what another keeps is not worth its time."""
-GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved"))
 
 
 def space(
@@ -87,7 +88,7 @@ def _blocks(
                 if cp > 1:
                     able = tuple(cut for cut in able if load.seq % (2 * cp * (tp if cut else 1)) == 0)
                 if able:
-                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able)
+                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able, tp > 1)
                     if block.size:
                         yield (tp, pp, dp, cp, comm, ep, expert_tp), block
 
@@ -145,8 +146,8 @@ def _runs(
     engine: TrainingEngine, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str,
     cut: int,
 ) -> bool:  # fmt: skip
-    first = engine.traits(model, recipe.optimizer, dtype).schedules[0]
-    plain = replace(recipe, schedule=first, sequence_parallel=bool(cut))
+    known = engine.traits(model, recipe.optimizer, dtype).schedules
+    plain = replace(recipe, schedule=known[0] if known else recipe.schedule, sequence_parallel=bool(cut))
     try:
         engine.check(model, strategy, plain, load, dtype)
     except GnomonError:
@@ -160,44 +161,52 @@ class Choices:
     def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool) -> None:
         self.model, self.traits, self.lean = model, traits, lean
         self.modes = _modes(model, load, traits)
-        self._made: dict[tuple[int, int, bool, tuple[int, ...]], Ints] = {}
+        self._made: dict[tuple[int, int, bool, tuple[int, ...], bool], Ints] = {}
 
-    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
-        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies."""
-        key = pp, each, copies, cuts
+    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], sharded: bool) -> Ints:
+        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies; and whose matrices may
+        be sharded."""
+        key = pp, each, copies, cuts, sharded and not self.traits.split_tp
         if key not in self._made:
-            self._made[key] = self._listed(pp, each, copies, cuts)
+            self._made[key] = self._listed(*key)
         return self._made[key]
 
-    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
+    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], whole: bool) -> Ints:
         ways = list(product(self.traits.zero if copies else (0,), self.modes, cuts))
-        pipes = list(_pipes(self.model, pp))
+        pipes = [(vp, one, code_of(one.name)) for vp, one in _pipes(self.model, pp, self.traits.schedules)]
         runs = [
-            (micro_batch, vp, schedule)
+            (micro_batch, vp, code)
             for micro_batch in ([1] if self.lean else divisors(each))
-            for vp, schedule in pipes
-            if self._able(schedule, pp, each // micro_batch)
+            for vp, one, code in pipes
+            if pp == 1 or self._able(one, pp, vp, each // micro_batch)
         ]
         first = np.repeat(np.array(runs, np.int64).reshape(-1, 3), len(ways), axis=0)
-        return np.hstack([first, np.tile(np.array(ways, np.int64), (len(runs), 1))]).T.copy()
+        found = np.hstack([first, np.tile(np.array(ways, np.int64), (len(runs), 1))]).T.copy()
+        splits = np.array([one.splits_backward for one in SCHEDULES.values()])[found[2]]
+        return found[:, ~(splits & (self._unsplit(found) | whole))] if splits.any() else found
 
-    def _able(self, schedule: int, pp: int, micros: int) -> bool:
+    def _unsplit(self, found: Ints) -> NDArray[np.bool_]:
+        """Plans whose backward passes the engine cannot split."""
+        _, _, _, zero, recompute, _ = found
+        allowed = [RECOMPUTE.index(mode) for mode in self.traits.split_recompute]
+        return np.asarray(~np.isin(recompute, allowed) | (zero > self.traits.split_zero))
+
+    def _able(self, schedule: Schedule, pp: int, vp: int, micros: int) -> bool:
         """Whether a schedule runs so many micro-batches."""
-        if SCHEDULES[schedule] not in self.traits.schedules and pp > 1:
-            return False
-        if schedule == INTERLEAVED:
-            return micros % pp == 0
-        return not (schedule == ONE and self.traits.fills_pipelines and micros < pp)
+        filled = not self.traits.fills_pipelines or micros >= schedule.fills(pp)
+        return filled and bool(schedule.possible(pp, vp, micros))
 
 
-def _pipes(model: Model, pp: int) -> Iterator[tuple[int, int]]:
-    """Parts of a rank, and schedules that go with them."""
-    yield 1, ONE
-    if pp > 1:
-        yield 1, GPIPE
-        for vp in _lengths(model) if not equal_stages(model) else divisors(model.layers // pp):
-            if vp > 1 and pp * vp <= model.layers:
-                yield vp, INTERLEAVED
+def _pipes(model: Model, pp: int, known: Sequence[str]) -> Iterator[tuple[int, Schedule]]:
+    """Parts of a rank, and schedules that go with them, the usual one first. Without a pipeline there is one order."""
+    usual = usual_schedule(1)
+    if pp == 1:
+        yield 1, usual
+        return
+    chunks = _lengths(model) if not equal_stages(model) else divisors(model.layers // pp)
+    for schedule in sorted(SCHEDULES.values(), key=lambda one: one is not usual):
+        if schedule.name in known:
+            yield from ((vp, schedule) for vp in chunks if schedule.takes_chunks(vp) and pp * vp <= model.layers)
 
 
 def divisors(number: int) -> list[int]:

@@ -16,20 +16,25 @@ from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, RankMemory, Sizes, StepTable, Traits, figures, rank_memory
 from gnomon.engines.training.allocations import Allocations
+from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.layer_cost import cut_of
+from gnomon.engines.training.stages import PipelineShape
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
-from gnomon.sim.training import schedule
+from gnomon.sim.training import Schedule
 from gnomon.sim.training.bounds import ROUNDING, Pipelines, pipeline_bound_s
+from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.sim.training.timeline import Timeline, timeline
 from gnomon.sim.training.times import StepTimes, without_communication
 from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
-from gnomon.spec.training import SCHEDULES
 from gnomon.spec.training_job import TrainingJob
 from gnomon.spec.workload import Floats
 from gnomon.techniques import Applied, TrainingCase
+
+IN_FLIGHT = {"F": 1, "B": -1, "I": 0, "W": -1}
+"""What each kind of task adds to the passes whose activations a rank holds."""
 
 
 def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> StepTimes:
@@ -38,16 +43,24 @@ def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool
     def chunks(name: str) -> Floats:
         return found.chunks.of_row(f"compute_only_{name}" if compute_only and name != "reduce_s" else name, row)
 
-    pp, vp = int(found.grid.pp[row]), int(found.grid.vp[row])
-    layers = found.chunks.stages.counts(pp, vp).sum(axis=2)
+    layers = found.chunks.stages.counts(found.chunks.shape_of(row)).sum(axis=2)
+    chosen = found.grid.schedule_of(row)
+    halves: dict[str, Any] = {}
+    if chosen.splits_backward:
+        halves = {"input_s": chunks("input_s"), "weight_s": found.chunks.of_row("weight_s", row)}
+    if chosen.overlaps and not compute_only:
+        # The backward is of another chunk of the rank, and neither can hide more than it has.
+        hidden = found.chunks.of_row("overlap_s", row)
+        halves["overlap_s"] = np.broadcast_to(hidden.min(axis=1, keepdims=True), hidden.shape)
     times = StepTimes(
         forward_s=chunks("forward_s"),
         backward_s=chunks("backward_s"),
+        **halves,
         forward_send_s=float(found.send_s[row]),
         backward_send_s=float(found.send_s[row]),
         blocking=traits.blocking_sends,
         reduce_s=chunks("reduce_s"),
-        reduce_parts=layers,
+        reduce_parts=np.maximum(layers, 1),
         overlap=bool(traits.overlaps(found.grid.pp[row])),
         optimizer_s=float(found.optimizer_s[row]),
         gather_s=float(found.gather_s[row]),
@@ -56,26 +69,39 @@ def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool
 
 
 def step_timeline(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> Timeline:
-    name = SCHEDULES[int(found.grid.schedule[row])]
-    pp, vp, micros = int(found.grid.pp[row]), int(found.grid.vp[row]), int(found.micros[row])
-    return timeline(schedule(name).tasks(pp, vp, micros), step_times(found, row, traits, compute_only=compute_only))
+    chosen, times = found.grid.schedule_of(row), step_times(found, row, traits, compute_only=compute_only)
+    orders = chosen.tasks(int(found.grid.pp[row]), int(found.grid.vp[row]), int(found.micros[row]))
+    return timeline(orders, times, chosen.placement)
 
 
 def step_bound_s(found: StepTable, traits: Traits) -> Floats:
-    """A lower bound on the step time of every row. What follows the pipeline follows its first rank, which ends
-    last."""
-    grid = found.grid
+    """A lower bound on the step time of every row. What follows the pipeline follows its first rank, where that ends
+    last, or else whichever rank has least to reduce."""
+    grid, splits = found.grid, found.grid.splits
+    overlaps = grid.by_schedule(lambda one, rows: one.overlaps)
+
+    def backward(end: str) -> Floats:
+        """Whole, or in halves; some schedules run both."""
+        named = (f"{end}{name}_s" for name in ("backward", "input", "weight"))
+        whole, by_input, by_weight = (np.asarray(getattr(found, name)) for name in named)
+        halves = by_input + by_weight
+        return np.where(splits, np.where(overlaps > 0, np.minimum(whole, halves), halves), whole)
+
     pipelines = Pipelines(
         schedule=grid.schedule,
         pp=grid.pp,
         vp=grid.vp,
         micros=found.micros,
         forward_s=found.forward_s,
-        backward_s=found.backward_s,
+        backward_s=backward(""),
         first_forward_s=found.first_forward_s,
-        first_backward_s=found.first_backward_s,
+        first_backward_s=backward("first_"),
         last_forward_s=found.last_forward_s,
-        last_backward_s=found.last_backward_s,
+        last_backward_s=backward("last_"),
+        weight_s=np.where(splits, found.weight_s, 0.0),
+        first_weight_s=np.where(splits, found.first_weight_s, 0.0),
+        last_weight_s=np.where(splits, found.last_weight_s, 0.0),
+        overlap_s=found.overlap_s * overlaps,
         forward_send_s=found.send_s,
         backward_send_s=found.send_s,
         blocking=traits.blocking_sends,
@@ -84,23 +110,40 @@ def step_bound_s(found: StepTable, traits: Traits) -> Floats:
     first = found.reduce_s + found.first_reduce_s + alone
     last = first / np.maximum(found.first_layers, 1)
     after = np.where(traits.overlaps(grid.pp), last, first + (grid.vp - 1) * found.reduce_s)
-    least = pipeline_bound_s(pipelines)
+    least = found.reduce_s + np.minimum(np.minimum(found.first_reduce_s, found.last_reduce_s), 0.0)
+    any_rank = np.where(traits.overlaps(grid.pp), least / (found.layers + 1), least)
+    after = np.where(grid.by_schedule(lambda one, rows: one.ends_on_first) > 0, after, any_rank)
+    bound = pipeline_bound_s(pipelines)
     if found.chunks.uneven:
-        least = np.maximum(least, busiest_s(found) * ROUNDING)
-    return np.asarray(least + after + found.optimizer_s + found.gather_s)
+        bound = np.maximum(bound, busiest_s(found) * ROUNDING)
+    return np.asarray(bound + after + found.optimizer_s + found.gather_s)
 
 
 def busiest_s(found: StepTable) -> Floats:
     """A lower bound on the pipeline time: the way to the busiest rank, all its tasks, and the way back."""
     longest = np.zeros(found.grid.size)
-    for (pp, vp), rows in found.chunks.groups:
-        there, back = (found.chunks.bodies(name, pp, vp, rows) for name in ("forward_s", "backward_s"))
-        way = (there + back)[:, :, 0]
-        sends = np.arange(pp) * 2 * found.send_s[rows, None]
+    for shape, rows in found.chunks.groups:
+        there, back = _bodies(found, shape, rows)
+        whole_back = ~found.grid.splits[rows, None]
+        way = (there + back * whole_back[:, :, None])[:, :, 0] * (shape.stages[:, 0] == np.arange(shape.pp))
+        sends = np.arange(shape.pp) * (1 + whole_back) * found.send_s[rows, None]
         before = np.concatenate([np.zeros((rows.size, 1)), np.cumsum(way, axis=1)[:, :-1]], axis=1)
-        whole = before + sends + found.micros[rows, None] * (there + back).sum(axis=2)
+        each = found.micros[rows, None] / found.grid.stage_copies[rows, None]
+        whole = before + sends + each * (there + back).sum(axis=2)
+        if PLACEMENTS[shape.placement].copies > 1:  # other ranks begin with micro-batches of their own
+            whole = each * (there + back).sum(axis=2)
         longest[rows] = whole.max(axis=1)
     return longest
+
+
+def _bodies(found: StepTable, shape: PipelineShape, rows: Ints) -> tuple[Floats, Floats]:
+    """Seconds of every chunk forward and backward, at least: whole or in halves, and with what overlapping saves."""
+    named = ("forward_s", "backward_s", "input_s", "weight_s", "overlap_s")
+    there, whole, by_input, by_weight, hidden = (found.chunks.bodies(name, shape, rows) for name in named)
+    some = found.grid.pick(rows)
+    overlaps = some.by_schedule(lambda one, _: one.overlaps)[:, None, None] > 0
+    halves = np.where(overlaps, np.minimum(whole, by_input + by_weight) - hidden, by_input + by_weight)
+    return there, np.where(some.splits[:, None, None], halves, whole)
 
 
 def held_bytes(found: Sizes, rank: Any) -> Floats:
@@ -109,10 +152,10 @@ def held_bytes(found: Sizes, rank: Any) -> Floats:
     if not chunks.uneven:
         return np.asarray(in_flight(grid, found.micros, rank) * found.layers * found.saved_activation_bytes)
     total, where = np.zeros(grid.size), np.broadcast_to(rank, grid.tp.shape)
-    for (pp, vp), rows in chunks.groups:
+    for shape, rows in chunks.groups:
         for place in np.unique(where[rows]).tolist():
             mine = rows[where[rows] == place]
-            alike, kept = chunks.saved_activation_bytes(pp, vp, mine, place)
+            alike, kept = chunks.saved_activation_bytes(shape, mine, place)
             total[mine] = _held(grid.pick(mine), found.micros[mine], place, alike, kept)
     return total
 
@@ -126,19 +169,21 @@ def _held(grid: Grid, micros: Any, rank: int, alike: tuple[int, ...], kept: Floa
     for one in np.unique(key).tolist():
         same = np.flatnonzero(key == one)
         row = same[0]
-        moments = in_flight_over_time(SCHEDULES[grid.schedule[row]], int(grid.pp[row]), int(micros[row]), rank, alike)
+        sizes = int(grid.pp[row]), int(grid.vp[row]), int(micros[row])
+        moments = in_flight_over_time(grid.schedule_of(row), sizes, rank, alike)
         total[same] = (kept[same] @ moments.T).max(axis=1)
     return total
 
 
 @lru_cache(maxsize=4096)
-def in_flight_over_time(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -> Floats:
-    """Passes in flight of each kind of chunk of a rank at every moment, each mixture once. After a few rounds a
-    schedule repeats itself."""
-    tasks = schedule(name).tasks(pp, len(alike), min(micros, 4 * pp))[rank]
+def in_flight_over_time(chosen: Schedule, sizes: tuple[int, int, int], rank: int, alike: tuple[int, ...]) -> Floats:
+    """Passes in flight of each kind of chunk of a rank at every moment, each mixture once, for so many ranks, chunks
+    and micro-batches. After a few rounds a schedule repeats itself."""
+    pp, vp, micros = sizes
+    tasks = chosen.tasks(pp, vp, min(micros, 4 * pp))[rank]
     signs = np.zeros((len(tasks), max(alike) + 1))
     for place, task in enumerate(tasks):
-        signs[place, alike[task.chunk]] = 1 if task.kind == "F" else -1
+        signs[place, alike[task.chunk]] = IN_FLIGHT[task.kind]
     return np.unique(np.cumsum(signs, axis=0), axis=0)
 
 
@@ -155,9 +200,9 @@ def plain_memory(found: Sizes, case: TrainingCase, rank: Any) -> RankMemory:
 def rank_peaks(found: StepTable, case: TrainingCase, applied: Applied) -> Floats:
     """Bytes of the fullest of all ranks of a pipeline, of every row."""
     peaks = np.zeros(found.grid.size)
-    for (pp, _), rows in found.chunks.groups:
+    for shape, rows in found.chunks.groups:
         some = found.pick(rows)
-        peaks[rows] = np.max([memory_of(some, case, rank, applied).total for rank in range(pp)], axis=0)
+        peaks[rows] = np.max([memory_of(some, case, rank, applied).total for rank in range(shape.pp)], axis=0)
     return peaks
 
 
@@ -165,21 +210,18 @@ def plain_peaks(found: Sizes, case: TrainingCase) -> Floats:
     """Bytes of the fullest rank of a pipeline, of every row, without techniques. Of inner ranks with the same layers
     the first has most passes in flight."""
     peaks = np.zeros(found.grid.size)
-    for (pp, vp), rows in found.chunks.groups:
-        some, counts = found.pick(rows), found.chunks.stages.counts(pp, vp)
-        between = {counts[rank].tobytes(): rank for rank in range(pp - 2, 0, -1)}
-        ranks = sorted({0, pp - 1, *between.values()})
+    for shape, rows in found.chunks.groups:
+        some, counts = found.pick(rows), found.chunks.stages.counts(shape)
+        between = {counts[rank].tobytes(): rank for rank in range(shape.pp - 2, 0, -1)}
+        ranks = sorted({0, shape.pp - 1, *between.values()})
         peaks[rows] = np.max([plain_memory(some, case, rank).total for rank in ranks], axis=0)
     return peaks
 
 
 def in_flight(grid: Grid, micros: Any, rank: Any) -> Floats:
     """Chunk passes a pipeline rank holds at its fullest, of every row."""
-    total, where = np.zeros(grid.size), np.broadcast_to(rank, grid.tp.shape)
-    for code, name in enumerate(SCHEDULES):
-        rows = np.flatnonzero(grid.schedule == code)
-        total[rows] = schedule(name).held(grid.pp[rows], grid.vp[rows], micros[rows], where[rows])
-    return total
+    where = np.broadcast_to(rank, grid.tp.shape)
+    return grid.by_schedule(lambda one, rows: one.in_flight(grid.pp[rows], grid.vp[rows], micros[rows], where[rows]))
 
 
 def usable_bytes(pool: Pool, traits: Traits) -> float:

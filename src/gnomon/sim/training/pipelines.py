@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.sim.training import schedule as find_schedule
-from gnomon.sim.training.base import Ints
-from gnomon.spec.training import SCHEDULES
+from gnomon.sim.training.placement import Ints
 from gnomon.spec.workload import Floats
 
 
@@ -19,7 +17,7 @@ class Pipelines:
     """Pipelines whose chunks are equal but for the first and the last. A field is an array, or one number for all."""
 
     schedule: Ints | int
-    """Its place in `gnomon.spec.training.SCHEDULES`."""
+    """Its place in `gnomon.sim.training.SCHEDULES`."""
     pp: Ints | int
     vp: Ints | int
     micros: Ints | int
@@ -32,6 +30,12 @@ class Pipelines:
     last_forward_s: Floats | float = 0.0
     """What the last takes beyond it; head and loss, say."""
     last_backward_s: Floats | float = 0.0
+    weight_s: Floats | float = 0.0
+    """Of the backward, its half by weight, which no other rank waits for; of schedules that split it."""
+    first_weight_s: Floats | float = 0.0
+    last_weight_s: Floats | float = 0.0
+    overlap_s: Floats | float = 0.0
+    """What a forward that runs together with a backward saves at most; of schedules that overlap them."""
     forward_send_s: Floats | float = 0.0
     """As in `StepTimes`."""
     backward_send_s: Floats | float = 0.0
@@ -57,17 +61,19 @@ def _check_seconds(name: str, columns: dict[str, NDArray[np.generic]]) -> None:
         raise InputError(f"{np.min(columns[name])} is not a valid time", where=name, hint="It is 0 or more.")
 
 
-def _check_sizes(schedule: Ints, pp: Ints, vp: Ints, micros: Ints) -> None:
-    known = (schedule >= 0) & (schedule < len(SCHEDULES))
+def _check_sizes(codes: Ints, pp: Ints, vp: Ints, micros: Ints) -> None:
+    from gnomon.sim.training import SCHEDULES
+
+    known = (codes >= 0) & (codes < len(SCHEDULES))
     if not known.all():
-        code = schedule[int(np.argmin(known))]
+        code = codes[int(np.argmin(known))]
         raise InputError(f"there is no schedule {code}", where="schedule", hint=f"0 to {len(SCHEDULES) - 1} are known.")
-    several = schedule == SCHEDULES.index("interleaved")
-    possible = np.minimum(np.minimum(pp, vp), micros) >= 1
-    possible &= np.where(several, (pp > 1) & (vp > 1) & (micros % np.maximum(pp, 1) == 0), vp == 1)
-    if not possible.all():
-        row = int(np.argmin(possible))
-        find_schedule(SCHEDULES[schedule[row]]).check(int(pp[row]), int(vp[row]), int(micros[row]))
+    for code, schedule in enumerate(SCHEDULES.values()):
+        rows = np.flatnonzero(codes == code)
+        possible = np.asarray(schedule.possible(pp[rows], vp[rows], micros[rows]))
+        if not possible.all():
+            row = rows[int(np.argmin(possible))]
+            schedule.check(int(pp[row]), int(vp[row]), int(micros[row]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,8 +91,15 @@ class Terms:
     """Below zero where the others send and it has nothing to send; `last_f` likewise."""
     last_f: Floats
     last_b: Floats
+    w: Floats
+    """Of the backward, its half by weight."""
+    first_w: Floats
+    last_w: Floats
+    overlap: Floats
     send_f: Floats
     send_b: Floats
+    blocked: Floats
+    """Of a forward and a backward, the sends that are part of them."""
 
     @classmethod
     def of(cls, columns: dict[str, NDArray[np.generic]], rows: Ints) -> Terms:
@@ -103,9 +116,19 @@ class Terms:
             first_b=taken["first_backward_s"] - held_b,
             last_f=taken["last_forward_s"] - held_f,
             last_b=taken["last_backward_s"],
+            w=taken["weight_s"],
+            first_w=taken["first_weight_s"],
+            last_w=taken["last_weight_s"],
+            overlap=taken["overlap_s"],
+            blocked=held_f + held_b,
             send_f=taken["forward_send_s"] * (sends & ~blocks),
             send_b=taken["backward_send_s"] * (sends & ~blocks),
         )
+
+    @property
+    def i(self) -> Floats:
+        """The half of the backward that the rank before waits for."""
+        return self.b - self.w
 
     @property
     def first(self) -> Floats:
@@ -132,3 +155,8 @@ class Terms:
             send_f=self.send_b,
             send_b=self.send_f,
         )
+
+
+def longest(*ways: Floats) -> Floats:
+    found: Floats = np.maximum.reduce(ways)
+    return found

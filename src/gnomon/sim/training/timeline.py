@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.sim.training.base import Orders
+from gnomon.sim.training.base import LANES, Orders
+from gnomon.sim.training.placement import LOOP, ModelChunk, Placement
 from gnomon.sim.training.times import StepTimes, check_times
-from gnomon.sim.training.walk import Walked, walk
+from gnomon.sim.training.walk import Walked, stream, walk
 from gnomon.spec.workload import Floats
 
 
@@ -20,12 +21,17 @@ class Span(NamedTuple):
     """Something that one rank does for a while; what does not belong to a chunk or a micro-batch has none."""
 
     name: str
-    """F, B, send F, send B, reduce, optimizer or gather."""
+    """F, B, I, W, send F, send B, reduce, optimizer or gather."""
     rank: int
     start_s: float
     end_s: float
     chunk: int | None = None
     micro: int | None = None
+
+    @property
+    def lane(self) -> str:
+        """What runs at once on a rank stands in lanes of its own."""
+        return LANES.get(self.name, "compute")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +49,32 @@ class Timeline:
 
     @cached_property
     def end_s(self) -> list[list[float]]:
-        ends = []
-        for rank, tasks in enumerate(self.orders):
-            lasts = {"F": self.times.forward_s[rank].tolist(), "B": self.times.backward_s[rank].tolist()}
-            ends.append([at + lasts[t.kind][t.chunk] for t, at in zip(tasks, self.start_s[rank], strict=True)])
-        return ends
+        return [
+            [at + lasts for at, lasts in zip(self.start_s[rank], self._seconds(rank), strict=True)]
+            for rank in range(self.times.pp)
+        ]
+
+    def _seconds(self, rank: int) -> Iterator[float]:
+        """How long each task of a rank runs; two that overlap run as one."""
+        seconds, tasks = self.times.of_rank(rank), iter(self.orders[rank])
+        for task in tasks:
+            lasts = seconds[task.kind][task.chunk]
+            if task.overlapped:
+                other = next(tasks)
+                lasts += seconds[other.kind][other.chunk] - seconds["overlapped"][task.chunk]
+                yield lasts
+            yield lasts
 
     @cached_property
     def pipeline_s(self) -> float:
-        """The end of the last backward."""
-        return max(self._last_end_s(rank) for rank in range(self.times.pp))
+        """The end of the last task."""
+        return max(map(self._last_end_s, range(self.times.pp)))
+
+    def _last_end_s(self, rank: int) -> float:
+        task, seconds = self.orders[rank][-1], self.times.of_rank(rank)
+        if len(self.orders[rank]) > 1 and self.orders[rank][-2].overlapped:
+            return self.end_s[rank][-1]
+        return self.start_s[rank][-1] + seconds[task.kind][task.chunk]
 
     @cached_property
     def reductions(self) -> list[list[Span]]:
@@ -72,8 +94,15 @@ class Timeline:
     @property
     def busy_s(self) -> Floats:
         """Seconds each rank computes forwards and backwards."""
-        per_micro: Floats = (self.times.forward_s + self.times.backward_s).sum(axis=1)
-        return per_micro * (len(self.orders[0]) // (2 * self.times.vp))
+        if all(task.kind in "FB" and not task.overlapped for task in self.orders[0]):
+            per_micro: Floats = (self.times.forward_s + self.times.backward_s).sum(axis=1)
+            return per_micro * (len(self.orders[0]) // (2 * self.times.vp))
+        found = []
+        for rank, tasks in enumerate(self.orders):
+            second = [False, *(task.overlapped for task in tasks[:-1])]
+            lasting = zip(self._seconds(rank), second, strict=True)
+            found.append(sum(seconds for seconds, counted in lasting if not counted))
+        return np.array(found)
 
     @property
     def bubble_fraction(self) -> float:
@@ -87,61 +116,64 @@ class Timeline:
         for rank, tasks in enumerate(self.orders):
             for task, start, end in zip(tasks, self.start_s[rank], self.end_s[rank], strict=True):
                 yield Span(task.kind, rank, start, end, task.chunk, task.micro)
-            yield from self._sends(rank, "F")
-            yield from self._sends(rank, "B")
+            yield from sorted(self._sends(rank), key=lambda span: span.name == "send B")
             yield from (bucket for bucket in self.reductions[rank] if bucket.end_s > bucket.start_s)
             updated = self.optimizer_start_s + float(optimizer[rank])
             yield Span("optimizer", rank, self.optimizer_start_s, updated)
             yield Span("gather", rank, updated, updated + float(gather[rank]))
 
-    def _last_end_s(self, rank: int) -> float:
-        return self.start_s[rank][-1] + float(self.times.backward_s[rank, self.orders[rank][-1].chunk])
-
-    def _sends(self, rank: int, kind: str) -> Iterator[Span]:
-        """Transfers of one direction. A stream starts the next when the last is through."""
-        forward = kind == "F"
-        pp, stages = self.times.pp, self.times.pp * self.times.vp
-        arrivals = self._walked.forward_arrivals if forward else self._walked.backward_arrivals
-        seconds = self.times.forward_send_s if forward else self.times.backward_send_s
-        sent = 0.0
+    def _sends(self, rank: int) -> Iterator[Span]:
+        """Transfers to the next rank and to the one before. A stream starts one when the last is through."""
+        walked, sent = self._walked, [0.0, 0.0]
         for task, end in zip(self.orders[rank], self.end_s[rank], strict=True):
-            there = task.chunk * pp + rank + (1 if forward else -1)
-            if task.kind == kind and pp > 1 and seconds and 0 <= there < stages:
-                start, sent = max(end, sent), arrivals[there][task.micro]
-                yield Span(f"send {kind}", rank, start, sent, task.chunk, task.micro)
+            spot, forward = ModelChunk(rank, task.chunk), task.kind == "F"
+            there = walked.route.after[spot] if forward else walked.route.before[spot]
+            seconds = self.times.forward_send_s if forward else self.times.backward_send_s
+            if task.kind == "W" or there is None or there.rank == rank or not seconds:
+                continue
+            up = stream(walked.route, spot, task.kind, self.times.pp)
+            arrivals = walked.forward_arrivals if forward else walked.backward_arrivals
+            start, sent[up] = max(end, sent[up]), arrivals[there][task.micro]
+            yield Span(f"send {'F' if forward else 'B'}", rank, start, sent[up], task.chunk, task.micro)
 
     def _reductions(self, rank: int) -> Iterator[Span]:
-        times, (last, begins) = self.times, self._last_backwards(rank)
-        sends = times.blocking and times.pp > 1 and (rank or last)
+        times, final = self.times, self.orders[rank][-1]
+        before = self._walked.route.before[ModelChunk(rank, final.chunk)]
+        sends = times.blocking and final.kind != "W" and before is not None and before.rank != rank
         after = self._last_end_s(rank) + (times.backward_send_s if sends else 0.0)
         reduce_s = np.broadcast_to(times.reduce_s, times.forward_s.shape)[rank].tolist()
         parts = np.broadcast_to(times.reduce_parts, times.forward_s.shape)[rank].tolist()
         free = 0.0
-        for chunk, begin in begins:
+        for chunk, begin, lasts in self._last_backwards(rank):
             for part in range(1, parts[chunk] + 1):
-                ready = begin + float(times.backward_s[rank, chunk]) * part / parts[chunk] if times.overlap else after
+                ready = begin + lasts * part / parts[chunk] if times.overlap else after
                 start = max(free, ready)
                 free = start + reduce_s[chunk] / parts[chunk]
                 yield Span("reduce", rank, start, free, chunk)
 
-    def _last_backwards(self, rank: int) -> tuple[int, list[tuple[int, float]]]:
-        """The chunk a rank ends with, and all its chunks with the start of their last backward, in time's order."""
-        found: dict[int, float] = {}
-        for task, start in zip(reversed(self.orders[rank]), reversed(self.start_s[rank]), strict=True):
-            if task.kind == "B" and task.chunk not in found:
-                found[task.chunk] = start
+    def _last_backwards(self, rank: int) -> list[tuple[int, float, float]]:
+        """All chunks of a rank with the start of their last backward, or its half by weight, and how long that runs;
+        in time's order."""
+        found: dict[int, tuple[int, float, float]] = {}
+        lasting = list(self._seconds(rank))
+        for task, start, lasts in zip(
+            reversed(self.orders[rank]), reversed(self.start_s[rank]), reversed(lasting), strict=True
+        ):
+            if task.kind in "BW" and task.chunk not in found:
+                found[task.chunk] = task.chunk, start, lasts
                 if len(found) == self.times.vp:
                     break
-        return self.orders[rank][-1].chunk, list(reversed(found.items()))
+        return list(reversed(found.values()))
 
 
-def timeline(orders: Orders, times: StepTimes) -> Timeline:
+def timeline(orders: Orders, times: StepTimes, placement: Placement = LOOP) -> Timeline:
     """When every task of a step runs, each as early as its order and its inputs allow. The orders must be valid."""
     check_times(times)
     tasks = len(orders[0]) if orders else 0
-    if len(orders) != times.pp or not tasks or tasks % (2 * times.vp):
+    forwards = sum(task.kind == "F" for task in orders[0]) if orders else 0
+    if len(orders) != times.pp or not forwards or forwards % times.vp:
         raise InputError(
             f"lists of {tasks} tasks for {len(orders)} ranks do not fit {times.pp} ranks of {times.vp} chunks",
             where="schedule",
         )
-    return Timeline(orders, times, walk(orders, times, tasks // (2 * times.vp)))
+    return Timeline(orders, times, walk(orders, times, forwards // times.vp, placement))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.sim.training.base import Ints
+from gnomon.sim.training.placement import Ints
 from gnomon.spec.workload import Floats
 
 
@@ -17,6 +17,13 @@ class StepTimes:
 
     forward_s: Floats
     backward_s: Floats
+    input_s: Floats | float = 0.0
+    """The backward by input alone, and by weight alone, for schedules that split the two. Together they may take longer
+    than the backward, where collectives by input overlap with GEMMs by weight."""
+    weight_s: Floats | float = 0.0
+    overlap_s: Floats | float = 0.0
+    """What the forward of a chunk saves where it runs together with a backward: the communication each hides of the
+    other's."""
     forward_send_s: float = 0.0
     """One transfer of activations to the next virtual stage; nothing where that is on the same rank."""
     backward_send_s: float = 0.0
@@ -39,23 +46,26 @@ class StepTimes:
 
     @property
     def vp(self) -> int:
+        """Model chunks of a rank."""
         return int(self.forward_s.shape[1])
+
+    def of_rank(self, rank: int) -> dict[str, list[float]]:
+        """Seconds of each kind of task for each chunk of a rank, and what an overlapped forward saves."""
+        named = {"F": self.forward_s, "B": self.backward_s, "I": self.input_s, "W": self.weight_s}
+        named["overlapped"] = self.overlap_s
+        return {kind: np.broadcast_to(each, self.forward_s.shape)[rank].tolist() for kind, each in named.items()}
 
 
 def regular(
-    pp: int,
-    vp: int,
-    forward_s: float,
-    backward_s: float,
-    forward_send_s: float = 0.0,
-    backward_send_s: float = 0.0,
-    *,
-    blocking: bool = False,
-) -> StepTimes:
-    """A pipeline of equal chunks, with nothing after it."""
+    pp: int, vp: int, forward_s: float, backward_s: float, forward_send_s: float = 0.0, backward_send_s: float = 0.0, *,
+    weight_s: float = 0.0, blocking: bool = False,
+) -> StepTimes:  # fmt: skip
+    """A pipeline of equal chunks, with nothing after it; `weight_s` of the backward is by weight."""
     return StepTimes(
         forward_s=np.full((pp, vp), forward_s),
         backward_s=np.full((pp, vp), backward_s),
+        input_s=np.full((pp, vp), backward_s - weight_s),
+        weight_s=np.full((pp, vp), weight_s),
         forward_send_s=forward_send_s,
         backward_send_s=backward_send_s,
         blocking=blocking,
@@ -76,6 +86,9 @@ def check_times(times: StepTimes) -> None:
     shapes = {
         "forward_s": chunks,
         "backward_s": chunks,
+        "input_s": chunks,
+        "weight_s": chunks,
+        "overlap_s": chunks,
         "forward_send_s": (),
         "backward_send_s": (),
         "reduce_s": chunks,

@@ -7,88 +7,120 @@ from dataclasses import dataclass
 
 from gnomon.errors import InputError
 from gnomon.sim.training.base import Orders, Task
+from gnomon.sim.training.placement import ModelChunk, Placement, Route, route
 from gnomon.sim.training.times import StepTimes
 
 NOT_YET = -1.0
 Column = list[float]
 """A time for each micro-batch."""
+Arrivals = dict[ModelChunk, Column]
+"""By model chunk and micro-batch: when what it waits for is there."""
+Output = tuple[Column, float, bool]
+"""Where what a task gives arrives, how long its transfer takes, and in which stream."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walked:
-    """Starts by rank in the order of its tasks; arrivals by virtual stage and micro-batch."""
+    """Starts by rank in the order of its tasks, and arrivals of activations and of gradients."""
 
     starts: list[Column]
-    forward_arrivals: list[Column]
-    backward_arrivals: list[Column]
-    """At the last virtual stage: when its own forward ended."""
+    forward_arrivals: Arrivals
+    backward_arrivals: Arrivals
+    """At the last stage: when its own forward ended."""
+    route: Route
 
 
-def walk(orders: Orders, times: StepTimes, micros: int) -> Walked:
+def walk(orders: Orders, times: StepTimes, micros: int, placement: Placement) -> Walked:
     """Run every rank as far as it comes, in sweeps up and down the pipeline, until all have ended.
 
     The orders must be valid; ranks that wait for each other are refused all the same.
     """
-    stages = times.pp * times.vp
-    forward = [[0.0] * micros, *([NOT_YET] * micros for _ in range(stages - 1))]
-    backward = [[NOT_YET] * micros for _ in range(stages)]
+    way = route(placement, times.pp, times.vp)
+    forward = {spot: [0.0 if before is None else NOT_YET] * micros for spot, before in way.before.items()}
+    backward = {spot: [NOT_YET] * micros for spot in way.before}
     starts: list[Column] = [[] for _ in orders]
-    running = [_rank(rank, tasks, times, starts[rank], forward, backward) for rank, tasks in enumerate(orders)]
+    running = [_rank(rank, tasks, times, starts[rank], (forward, backward), way) for rank, tasks in enumerate(orders)]
     done = -1
     while running:
         before, done = done, sum(map(len, starts))
         if done == before:
             raise InputError("ranks deadlock: they wait for each other", where="schedule")
         running = [rank for rank in reversed(running) if next(rank, True) is None]
-    return Walked(starts, forward, backward)
+    return Walked(starts, forward, backward, way)
+
+
+def stream(route: Route, here: ModelChunk, kind: str, pp: int) -> bool:
+    """In which of its two streams a rank sends what a task of a chunk gives, to the next rank or to the one before. A
+    gradient travels against the activations of the same chunk."""
+    if kind == "F":
+        there = route.after[here]
+        return there is not None and there.rank != (here.rank + 1) % pp
+    there = route.before[here]
+    return there is not None and here.rank == (there.rank + 1) % pp
+
+
+def _outputs(rank: int, times: StepTimes, arrivals: tuple[Arrivals, Arrivals], way: Route) -> dict[str, list[Output]]:
+    """By kind of task and by chunk. The network turns at the last stage: its forwards arrive at its own backwards."""
+    forward, backward = arrivals
+    unsent = [0.0] * len(next(iter(forward.values())))
+    found: dict[str, list[Output]] = {"F": [], "B": []}
+    for chunk in range(times.vp):
+        here = ModelChunk(rank, chunk)
+        for kind, there, at, seconds in (
+            ("F", way.after[here], forward, times.forward_send_s),
+            ("B", way.before[here], backward, times.backward_send_s),
+        ):
+            if there is None:
+                found[kind].append((backward[here] if kind == "F" else unsent, 0.0, False))
+            else:
+                sent = 0.0 if there.rank == rank else seconds
+                found[kind].append((at[there], sent, stream(way, here, kind, times.pp)))
+    return found | {"I": found["B"]}
 
 
 def _rank(
-    rank: int, tasks: Sequence[Task], times: StepTimes, starts: Column, forward: list[Column], backward: list[Column]
+    rank: int, tasks: Sequence[Task], times: StepTimes, starts: Column, arrivals: tuple[Arrivals, Arrivals], way: Route
 ) -> Iterator[None]:
     """The walk of one rank; it yields when it has to wait for another. This is the hot loop."""
-    pp, stages, blocking, start = times.pp, len(forward), times.blocking, starts.append
-    mine = range(rank, stages, pp)
-    forward_s, backward_s = times.forward_s[rank].tolist(), times.backward_s[rank].tolist()
-    forward_in, backward_in = [forward[s] for s in mine], [backward[s] for s in mine]
-    # The network turns at the last virtual stage: its forwards arrive at its own backwards.
-    forward_out = [forward[s + 1] if s + 1 < stages else backward[s] for s in mine]
-    backward_out = [backward[s - 1] if s else [0.0] * len(forward[0]) for s in mine]
-    forward_send = [times.forward_send_s if pp > 1 and s + 1 < stages else 0.0 for s in mine]
-    backward_send = [times.backward_send_s if pp > 1 and s else 0.0 for s in mine]
-    free = forward_link = backward_link = 0.0
-    for kind, chunk, micro in tasks:
-        if kind == "F":
-            inbox = forward_in[chunk]
-            while (at := inbox[micro]) < 0:
+    blocking, start, lasts = times.blocking, starts.append, times.of_rank(rank)
+    outputs, saved_s = _outputs(rank, times, arrivals, way), lasts["overlapped"]
+    inboxes = {
+        kind: [arrivals[kind != "F"][ModelChunk(rank, chunk)] for chunk in range(times.vp)] for kind in ("F", "B", "I")
+    }
+    free, links, queue = 0.0, [0.0, 0.0], iter(tasks)
+    for kind, chunk, micro, overlapped in queue:
+        if kind == "W":
+            start(free)
+            free += lasts["W"][chunk]
+            continue
+        inbox = inboxes[kind][chunk]
+        while (at := inbox[micro]) < 0:
+            yield
+        if at < free:
+            at = free
+        if overlapped:
+            # Both wait for each other's inputs, and what the forward gives is sent first.
+            other, its_chunk, its_micro, _ = next(queue)
+            inbox = inboxes[other][its_chunk]
+            while (its_at := inbox[its_micro]) < 0:
                 yield
-            if at < free:
-                at = free
+            at = max(at, its_at)
             start(at)
-            free = at + forward_s[chunk]
-            send = forward_send[chunk]
-            if not send:
-                forward_out[chunk][micro] = free
-            elif blocking:
-                free += send
-                forward_out[chunk][micro] = free
-            else:
-                forward_link = (free if free > forward_link else forward_link) + send
-                forward_out[chunk][micro] = forward_link
+            free = at + (lasts[kind][chunk] + lasts[other][its_chunk] - saved_s[chunk])
+            there, send, which = outputs[kind][chunk]
+            there[micro] = max(free, links[which] if send else 0.0) + send
+            links[which] = there[micro] if send else links[which]
+            free = there[micro] if blocking else free
+            kind, chunk, micro = other, its_chunk, its_micro
         else:
-            inbox = backward_in[chunk]
-            while (at := inbox[micro]) < 0:
-                yield
-            if at < free:
-                at = free
-            start(at)
-            free = at + backward_s[chunk]
-            send = backward_send[chunk]
-            if not send:
-                backward_out[chunk][micro] = free
-            elif blocking:
-                free += send
-                backward_out[chunk][micro] = free
-            else:
-                backward_link = (free if free > backward_link else backward_link) + send
-                backward_out[chunk][micro] = backward_link
+            free = at + lasts[kind][chunk]
+        start(at)
+        there, send, which = outputs[kind][chunk]
+        if not send:
+            there[micro] = free
+        elif blocking:
+            free += send
+            there[micro] = free
+        else:
+            link = links[which]
+            links[which] = there[micro] = (free if free > link else link) + send

@@ -11,7 +11,7 @@ from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, TrainingLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,6 @@ MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31
 """Of one sequence."""
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "schedule": ("schedule", SCHEDULES),
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMMS),
@@ -129,7 +128,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "too.", default=0, least=0, most=MAX_ZERO,
     )  # fmt: skip
     schedule: str | None = flag(
-        "--schedule", "schedule", "NAME", "Order of the pipeline's passes: gpipe, 1f1b or interleaved.", default=None
+        "--schedule", "schedule", "NAME", "Order of the pipeline's passes: {schedules}.", default=None
     )
     recompute: str | None = flag(
         "--recompute", "recompute", "MODE", "What the backward pass recomputes to save memory: none (where it is not "
