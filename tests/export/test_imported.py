@@ -60,7 +60,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Plan
     return lambda engine, place: of(engine)[place]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(10)
 @pytest.mark.parametrize(("engine", "place"), PLANS)
 def test_a_script_comes_back_as_its_plan(
     engine: str, place: int, plans: Callable[[str, int], Plan], tmp_path: Path
