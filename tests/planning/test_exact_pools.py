@@ -71,8 +71,8 @@ def test_the_cheapest_is_that_of_running_all(seed: int, pools: str) -> None:
 @pytest.mark.battery(12)
 @pytest.mark.parametrize("seed", range(16))
 def test_the_cheapest_mixture_is_that_of_trying_all(seed: int) -> None:
-    """By what each kind of replica holds, found in small steps; the search knows that to a few percent. The answer costs
-    no more."""
+    """By what each kind of replica holds, found in small steps; the search knows that to a few percent. The answer
+    costs no more."""
     task = random_task(seed, "mixed", fleets=2, most=3)
     looked = Prepared.of(task).mixed()
     try:
