@@ -14,7 +14,7 @@ from gnomon.errors import NoPlanError
 from gnomon.load import serving as load_serving
 from gnomon.load.serving import plan_of
 from gnomon.planning.serving import disaggregated, evaluator
-from gnomon.planning.serving.mixed import MixedSearch, search_mixed
+from gnomon.planning.serving.mixed import MixedSearch, carrying_mixture, search_mixed
 from gnomon.planning.serving.searched import Prepared
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Candidate, Level, search
@@ -71,11 +71,13 @@ def test_the_cheapest_is_that_of_running_all(seed: int, pools: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_the_cheapest_mixture_is_that_of_trying_all(seed: int) -> None:
-    """By what each kind of replica holds, found in small steps; the search knows that to a few percent."""
+    """By what each kind of replica holds, found in small steps; the search knows that to a few percent. The answer
+    costs no more."""
     task = random_task(seed, "mixed", fleets=2, most=3)
     looked = Prepared.of(task).mixed()
     try:
-        found = search_mixed(looked).usd_h
+        found = carrying_mixture(looked).usd_h
+        assert search_mixed(looked).usd_h <= found
     except NoPlanError:
         found = None
     held = {kind.name: max(_holds(looked, family) for family in looked.groups[kind.name]) for kind in looked.kinds}  # type: ignore[index]

@@ -91,8 +91,7 @@ def test_thirty_random_workloads_hold_ten_times_as_long(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", holds_pools.KINDS)
 def test_plans_of_pools_traces_and_shared_prompts_hold_ten_times_as_long(kind: str) -> None:
-    """With one replica less some hold as well: the ups and downs of a trace count as doubt, and every kind of chip of
-    a mixture has to hold its share by itself."""
+    """With one replica less a few hold as well: what is met by less than chance explains is not called met."""
     if kind == "trace" and not holds_pools.traces():
         pytest.skip("the published traces are not here; GNOMON_TRUTH can name their folder")
     found = list(holds_pools.verdicts(1, 4, (kind,)))

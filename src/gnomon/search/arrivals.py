@@ -51,6 +51,9 @@ class Routed:
 
     shares: tuple[Requests, ...]
     sample: bool
+    draws: int = 0
+    """How often the router dealt out a whole trace, where shares are what replicas see of one: then only its draws
+    could have been other. As many shares are of each draw."""
 
     @property
     def requests(self) -> int:
@@ -155,30 +158,42 @@ class Arrivals:
         """What one replica sees (or `together` of them), on a clock of one request per second over all
         replicas: at least `count` requests in all, and each share as long as `span` on that clock.
 
-        Several shares are parts of one trace: of several replicas, or stretches from its calm to its busy ones.
+        Several shares are parts of one trace: of several replicas, by as many draws of the router as it takes, or
+        stretches from its calm to its busy ones.
         """
         ways = self.ways(replicas)
         if self._recorded and len(self.whole) >= max(span, LEAST_ROWS * ways):
             shares = tuple(self._parts(ways, count, span))
-            drawn = self.router != "round-robin" and ways > 1
+            drawn = self._drawn(ways)
             part = sum(map(len, shares)) < len(self.whole)
-            return Routed(shares, sample=drawn or part or not self.load.trace)
+            dealt = drawn and self.load.trace and self._share_length(ways) <= count
+            draws = max(1, len(shares) // int(ways)) if dealt else 0
+            return Routed(shares, sample=drawn or part or not self.load.trace, draws=draws)
         return Routed((self._goes_on(ways, max(count, math.ceil(span / ways))),), sample=True)
 
     def _parts(self, ways: float, count: int, span: float) -> list[Requests]:
         """Shares of a trace that lasts long enough, in its own order."""
-        total = len(self.whole)
-        length = max(1, round(total / ways))
+        total, length = len(self.whole), self._share_length(ways)
         if length > count:
             return _stretches(self._share(ways, 0, total), count, math.ceil(span / ways))
-        wanted = min(int(ways), max(1, count // length))
+        draws = max(1, round(count / (length * int(ways)))) if self.load.trace and self._drawn(ways) else 1
+        wanted = min(int(ways), max(1, count // length)) if draws == 1 else draws * int(ways)
         return [self._share(ways, first, total) for first in range(wanted)]
 
+    def _drawn(self, ways: float) -> bool:
+        """Whether the router draws lots."""
+        return self.router != "round-robin" and ways > 1
+
+    def _share_length(self, ways: float) -> int:
+        return max(1, round(len(self.whole) / ways))
+
     def _share(self, ways: float, replica: int, total: int) -> Requests:
-        """The requests of one replica among the first `total` of the stream."""
+        """The requests of one replica among the first `total` of the stream; those beyond the last replica are of
+        another draw of the router."""
         if self.router == "round-robin":
             return self._at(np.arange(replica, total, int(ways)))
-        return self._at(np.flatnonzero((self._lots(total) * ways).astype(np.int64) == replica))
+        again, own = divmod(replica, int(ways))
+        return self._at(np.flatnonzero((self._lots(total, again) * ways).astype(np.int64) == own))
 
     def _goes_on(self, ways: float, count: int) -> Requests:
         """So many requests of one replica, beyond the end of the trace where it has one."""
@@ -208,10 +223,11 @@ class Arrivals:
         gaps[0] = 0.0
         return self._equal(np.cumsum(gaps))
 
-    def _lots(self, total: int) -> Floats:
+    def _lots(self, total: int, again: int = 0) -> Floats:
         """A number from 0 to 1 for each request, by which it is routed; a longer stream begins with the same ones, and
-        what one of many replicas gets, one of fewer gets as well."""
-        return np.random.Generator(np.random.PCG64([self.load.seed, 1])).random(total)
+        what one of many replicas gets, one of fewer gets as well. Others where the router draws `again`."""
+        seed = [self.load.seed, 1, again] if again else [self.load.seed, 1]
+        return np.random.Generator(np.random.PCG64(seed)).random(total)
 
     def _at(self, places: Indices) -> Requests:
         """The requests at some places of the endless stream; the first of them arrives at time zero."""

@@ -95,14 +95,27 @@ def clearance(values_s: Floats, goal: Goal) -> float:
 
 def _wander(values_s: Floats, name: str, parts: int) -> float:
     figures = np.array([statistic(part, name) for part in np.array_split(values_s, parts)])
-    wander = float(np.log(np.maximum(figures, INSTANT_S)).std(ddof=1))
-    return wander / math.sqrt(parts) * _student(parts - 1) / SURE
+    return _spread(np.log(np.maximum(figures, INSTANT_S)))
 
 
-def _student(freedom: int) -> float:
+def error_along(values: Floats) -> float:
+    """The standard error of the mean of values in order of arrival, by sectioning as in `clearance`."""
+    if values.size < LEAST_STEADY:
+        return math.inf
+    return max(_spread(np.array([part.mean() for part in np.array_split(values, parts)])) for parts in SECTIONS)
+
+
+def _spread(figures: Floats) -> float:
+    """The standard error of the mean of a few independent figures, wider by Student's t."""
+    return float(figures.std(ddof=1)) / math.sqrt(figures.size) * student(figures.size - 1) / SURE
+
+
+def student(freedom: float) -> float:
     """The quantile of Student's distribution that `SURE` is of the normal one (Cornish and Fisher's expansion)."""
     z = SURE
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def correlated(values_s: Floats) -> float:

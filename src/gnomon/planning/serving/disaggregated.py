@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.base import Deployment
-from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics, steady_times
+from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics
 from gnomon.planning.serving.kv_transfer import KvTransfer, kv_transfer
 from gnomon.planning.serving.replicas import Replica, Setup
+from gnomon.planning.serving.seen import steady_times
 from gnomon.planning.steps.energy import power_use
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Routed

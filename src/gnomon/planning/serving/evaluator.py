@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -12,6 +12,7 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.planning.serving.replicas import Replica, Replicas
+from gnomon.planning.serving.seen import Seen, steady_times
 from gnomon.planning.steps.energy import power_use
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Arrivals, Routed
@@ -21,14 +22,12 @@ from gnomon.search.judge import (
     WARM_UP,
     Peaks,
     backlog_grows,
-    clearance,
     is_settled,
     lifetime_s,
     lost_already,
     places_taken,
     same_schedule,
     statistic,
-    steady_part,
 )
 from gnomon.sim.serving import Curves, ServingRun, simulate
 from gnomon.sim.serving.held import HeldRun, simulate_on
@@ -105,7 +104,7 @@ class ServingEvaluator:
         self._bounds: dict[PlanFamily, Bounds] = {}
         self._routed: dict[tuple[int, int, float], Routed] = {}
         self._known: dict[Hashable, list[Known]] = {}
-        self._held: dict[Hashable, list[HeldRun]] = {}
+        self._held: dict[Hashable, tuple[Routed, list[HeldRun]]] = {}
         self.longest_run = 0
         """Requests of the longest run so far."""
 
@@ -136,6 +135,15 @@ class ServingEvaluator:
         score, peaks = self._judged(plan, rate_per_s, level)
         (alike if score.partial else whole).append(Known(score=score, limits=replica.limits, peaks=peaks))
         return score
+
+    def seen(self, score: Score) -> Seen:
+        """The times of the requests that a plan whose replicas are run one by one was judged by."""
+        key = (score.plan, score.rate_per_s)
+        routed, held = self._held.get(key, (None, []))
+        if routed is not None and routed.requests == score.detail.requests:
+            return Seen.of([each.run for each in held], routed)
+        routed = self._routed_to(*key, score.detail.requests, self.bounds(score.plan.family).e2e_s)
+        return Seen.of(self._simulate(*key, routed)[0], routed)
 
     def with_goals(self, goals: tuple[Goal, ...]) -> ServingEvaluator:
         """The same plans under other goals: their runs are the same, their bounds and scores are not."""
@@ -209,11 +217,11 @@ class ServingEvaluator:
                 continue
             runs, peaks = self._simulate(plan, rate_per_s, first)
             if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
-                lost = self._score(plan, rate_per_s, runs, partial=True)
+                lost = self._score(plan, rate_per_s, runs)
                 warm = {goal.name: statistic(_warm(runs, goal), goal.statistic) for goal in self._goals}
                 return replace(lost, values_s=warm), peaks
         runs, peaks = self._simulate(plan, rate_per_s, routed)
-        return self._score(plan, rate_per_s, runs, sample=routed.sample), peaks
+        return self._score(plan, rate_per_s, runs, routed), peaks
 
     def _parts(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[float, ...]:
         """Shares of a sample after which a plan is given up where it is lost by then."""
@@ -244,14 +252,15 @@ class ServingEvaluator:
 
     def _continued(self, key: Hashable, routed: Routed, replica: Replica) -> list[ServingRun]:
         """Runs that go on from those of fewer requests of the same plan at the same rate."""
-        before = self._held.pop(key, [])
+        _, before = self._held.pop(key, (None, []))
         if len(self._held) >= MOST_HELD:
             del self._held[next(iter(self._held))]
-        self._held[key] = [
-            simulate_on(held, share, replica.cost, replica.limits, replica.curves)
-            for held, share in zip_longest(before[: len(routed.shares)], routed.shares)
+        held = [
+            simulate_on(one, share, replica.cost, replica.limits, replica.curves)
+            for one, share in zip_longest(before[: len(routed.shares)], routed.shares)
         ]
-        return [held.run for held in self._held[key]]
+        self._held[key] = routed, held
+        return [one.run for one in held]
 
     def _runs(
         self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits, curves: Curves
@@ -264,11 +273,11 @@ class ServingEvaluator:
         pools = (simulate_system(share, (stage,)) for share, stage in zip(routed.shares, stages, strict=True))
         return [run for pool in pools for run in pool.stages[0]]
 
-    def _score(
-        self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
-    ) -> Score:
-        steady = steady_times(runs)
-        figures = self._figures(plan, rate_per_s, runs, steady)
+    def _score(self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], routed: Routed | None = None) -> Score:
+        """Of runs of what was `routed`; of a first part of it, after which the plan was given up, without."""
+        partial = routed is None
+        seen = Seen.of(runs, routed)
+        figures = self._figures(plan, rate_per_s, runs, seen.times_s)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
         offered = rate_per_s * self._output_tokens
         behind = [] if partial else [run for run in runs if falls_behind(run)]
@@ -281,7 +290,7 @@ class ServingEvaluator:
             values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
             grows=len(behind) > len(filling),
             settled=settled and not filling,
-            clearance={goal.name: clearance(steady[goal.metric], goal) for goal in self._goals} if sample else {},
+            clearance={goal.name: seen.clearance(goal) for goal in self._goals} if seen.sample else {},
             load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
             e2e_s=figures.e2e_s["mean"],
             wh_per_mtok=figures.power_w / offered / 3600 * 1e6,
@@ -309,14 +318,6 @@ class ServingEvaluator:
             kv_share=max(run.peak_kv_blocks for run in runs) / replica.limits.kv_blocks,
             clock=1 / float(np.mean([run.clock_slowdown for run in runs])),
         )
-
-
-def steady_times(runs: Sequence[ServingRun]) -> dict[str, Floats]:
-    """Times of the requests that runs are judged by, by metric, in order of arrival."""
-    parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
-    order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
-    times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
-    return {metric: np.concatenate(values)[order] for metric, values in times.items()}
 
 
 def _warm(runs: list[ServingRun], goal: Goal) -> Floats:

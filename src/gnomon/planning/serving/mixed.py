@@ -1,14 +1,16 @@
 """Plans of several kinds of chip behind one router that goes by weights.
 
-Every replica gets a share of the requests in proportion to what it holds within the goals by itself, so that goals are
-met on every kind of chip and not only on average. What a replica holds is the highest rate of its thinned stream, found
-as for the highest-throughput plan; then the cheapest mixture that carries the load is exact (`search/mixture.py`).
+Every replica gets a share of the requests in proportion to what it holds within the goals by itself. What a replica
+holds is the highest rate of its thinned stream, found as for the highest-throughput plan; then the cheapest mixture
+that carries the load is exact (`search/mixture.py`). Goals are about all requests, whichever chip they are served by,
+so that a mixture may hold more than its replicas do by themselves: the same with one replica less of each kind is run
+before it is the answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,16 +18,19 @@ from typing import Any
 import numpy as np
 
 from gnomon.errors import InputError, NoPlanError
-from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures
+from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics
+from gnomon.planning.serving.seen import Seen
 from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.best_first import best_rate
 from gnomon.search.fates import missed_by_bound
+from gnomon.search.judge import SURE
 from gnomon.search.mixture import Mixture, ReplicaKind, cheapest
 from gnomon.search.objectives import SearchJob
+from gnomon.search.overall import mixed_mean, mixed_quantile, overall_clearance
 from gnomon.search.rate import FULL_TOLERANCE
 from gnomon.spec.plan import ROUTERS
-from gnomon.spec.workload import METRICS, QUANTILES, STATISTICS, Floats
+from gnomon.spec.workload import METRICS, QUANTILES, Floats
 from gnomon.units import format_rate
 
 ROUTED = (ROUTERS[0], "weighted")
@@ -64,6 +69,13 @@ class ThinnedEvaluator:
         own = replace(all_of, power_w=all_of.power_w / ways, output_tokens_per_s=all_of.output_tokens_per_s / ways)
         return replace(score, plan=plan, rate_per_s=rate_per_s, detail=own)
 
+    def seen(self, score: Score) -> Seen:
+        """The times that a replica was judged by."""
+        if not self.load_per_s:
+            return self.evaluator.seen(score)
+        ways: Any = max(1.0, self.load_per_s / score.rate_per_s)
+        return self.evaluator.seen(replace(score, plan=replace(score.plan, replicas=ways), rate_per_s=self.load_per_s))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedPool:
@@ -90,8 +102,8 @@ class MixedPlan:
 
     @property
     def most_per_s(self) -> float:
-        """The rate that all of them hold within the goals."""
-        return sum(pool.plan.replicas * pool.weight for pool in self.pools)
+        """The rate that all of them hold within the goals, as far as it is known: by themselves, or together."""
+        return max(self.rate_per_s, sum(pool.plan.replicas * pool.weight for pool in self.pools))
 
 
 @dataclass
@@ -197,7 +209,54 @@ class MixedSearch:
                 return None
             plan = Candidate(family=family, replicas=count)
             pools.append(MixedPool(plan=plan, weight=self.known[kind], score=score))
-        return MixedPlan(pools=tuple(pools), rate_per_s=rate, figures=mixed_figures(pools))
+        return self._plan(pools, rate)
+
+    def _plan(self, pools: list[MixedPool], rate_per_s: float) -> MixedPlan:
+        seen = [self.thinned.seen(pool.score) for pool in pools]
+        return MixedPlan(pools=tuple(pools), rate_per_s=rate_per_s, figures=mixed_figures(pools, seen))
+
+    def leaner(self, plan: MixedPlan) -> MixedPlan:
+        """A mixture without the replicas that its goals do not need: as long as they are surely met over all requests,
+        one less of a kind, the dearest first."""
+        while True:
+            fewer = (self._fewer(plan, pool) for pool in sorted(plan.pools, key=lambda pool: -pool.plan.family.usd_h))
+            found = next((each for each in fewer if each is not None), None)
+            if found is None:
+                return plan
+            plan = found
+
+    def _fewer(self, plan: MixedPlan, spared: MixedPool) -> MixedPlan | None:
+        """A mixture with one replica less of a kind, all others with so much more to do; None where that does not
+        surely meet the goals."""
+        counts = [(pool, pool.plan.replicas - (pool is spared)) for pool in plan.pools]
+        left = [(pool, count) for pool, count in counts if count]
+        if not left:
+            return None
+        total = sum(pool.weight * count for pool, count in left)
+        for level in (Level.FULL, Level.SURE):  # a verdict that is not clear is worth longer runs
+            pools = []
+            for pool, count in left:
+                alone, share = replace(pool.plan, replicas=1), plan.rate_per_s * pool.weight / total
+                if share > self.thinned.bounds(alone.family).rate_per_s:
+                    return None
+                score = self.thinned.evaluate(alone, share, level)
+                if score.grows or not score.settled:
+                    return None
+                pools.append(replace(pool, plan=replace(alone, replicas=count), score=score))
+            sure = self._clearance(pools)
+            if sure >= SURE:
+                return self._plan(pools, plan.rate_per_s)
+            if sure <= -SURE:
+                return None
+        return None
+
+    def _clearance(self, pools: list[MixedPool]) -> float:
+        """Standard errors by which the goals are met over all requests, that of the goal with the least room."""
+        seen = [(self.thinned.seen(pool.score), part) for pool, part in zip(pools, shares_of(pools), strict=True)]
+        each = (
+            overall_clearance([one.kind(goal.metric, part) for one, part in seen], goal) for goal in self.task.goals
+        )
+        return min(each, default=math.inf)
 
     @property
     def considered(self) -> int:
@@ -216,6 +275,12 @@ def may_be_mixed(task: PlanTask) -> bool:
 
 def search_mixed(search: MixedSearch) -> MixedPlan:
     """The cheapest mixture, or the one with the highest rate on all chips; raises where none carries the load."""
+    found = carrying_mixture(search)
+    return found if search.task.objective.name == "throughput" else search.leaner(found)
+
+
+def carrying_mixture(search: MixedSearch) -> MixedPlan:
+    """The best mixture whose kinds of replicas carry the load by themselves."""
     task = search.task
     if task.objective.name not in OBJECTIVES:
         hint = "Use cost or throughput, or --pools aggregated."
@@ -239,12 +304,18 @@ def search_mixed(search: MixedSearch) -> MixedPlan:
     )
 
 
-def mixed_figures(pools: list[MixedPool]) -> ServingFigures:
-    """Of all requests: statistics of each kind of chip in proportion to its requests."""
-    share = np.array([pool.plan.replicas * pool.score.rate_per_s for pool in pools])
-    share /= share.sum()
+def shares_of(pools: Sequence[MixedPool]) -> Floats:
+    """What part of the requests each kind gets."""
+    each = np.array([pool.plan.replicas * pool.score.rate_per_s for pool in pools])
+    found: Floats = each / each.sum()
+    return found
+
+
+def mixed_figures(pools: Sequence[MixedPool], seen: Sequence[Seen]) -> ServingFigures:
+    """Of all requests: the times of each kind of chip in proportion to its requests."""
     details: list[ServingFigures] = [pool.score.detail for pool in pools]
-    times = {metric: _mixed_times([getattr(one, f"{metric}_s") for one in details], share) for metric in METRICS}
+    share = shares_of(pools)
+    times = {metric: _mixed_times([one.times_s[metric] for one in seen], share) for metric in METRICS}
     return ServingFigures(
         ttft_s=times["ttft"],
         tpot_s=times["tpot"],
@@ -258,32 +329,13 @@ def mixed_figures(pools: list[MixedPool]) -> ServingFigures:
     )
 
 
-def _mixed_times(each: list[Mapping[str, float]], share: Floats) -> dict[str, float]:
-    """Mean and quantiles of a mixture, whose kinds are known by theirs: between known quantiles of a kind its
-    distribution is taken to be straight."""
-    found = {}
-    for name in STATISTICS:
-        values = np.array([one[name] for one in each])
-        if len(each) == 1 or name == "mean" or np.isnan(values).any():
-            found[name] = float(np.sum(values * share)) if len(each) > 1 else float(values[0])
-            continue
-        found[name] = _crossing(each, share, QUANTILES[name])
-    return found
-
-
-def _crossing(each: list[Mapping[str, float]], share: Floats, wanted: float) -> float:
-    """Where the shares of requests that are as fast reach a quantile, by halving."""
-    levels = np.array([QUANTILES[name] for name in QUANTILES])
-    curves = [np.array([one[name] for name in QUANTILES]) for one in each]
-    low, high = min(curve[0] for curve in curves), max(curve[-1] for curve in curves)
-    for _ in range(60):
-        middle = (low + high) / 2
-        below = sum(
-            part * float(np.interp(middle, curve, levels, left=levels[0] * middle / max(curve[0], 1e-30), right=1.0))
-            for part, curve in zip(share, curves, strict=True)
-        )
-        low, high = (middle, high) if below < wanted else (low, middle)
-    return float(high)
+def _mixed_times(each: list[Floats], share: Floats) -> dict[str, float]:
+    """Mean and quantiles over kinds with their shares of the requests; of a figure that nobody has, not a number."""
+    known = [values[~np.isnan(values)] for values in each]
+    if not all(values.size for values in known):
+        return statistics(np.concatenate(known))
+    quantiles = {name: mixed_quantile(known, share, level) for name, level in QUANTILES.items()}
+    return {"mean": mixed_mean(known, share), **quantiles}
 
 
 def _count(families: list[PlanFamily]) -> int:

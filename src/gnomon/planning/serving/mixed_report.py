@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from gnomon.planning.serving.unread import one_by_one, unread_columns
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate
 from gnomon.search.mixture import ReplicaKind, best_by
-from gnomon.spec import NotModelled, Plan
+from gnomon.spec import Goal, NotModelled, Plan
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.workload import METRICS, Floats
 
@@ -28,8 +28,7 @@ def mixed_report(search: MixedSearch, found: MixedPlan) -> PlanReport:
     task = search.task
     best = _score(search, found)
     first = search.evaluator.replicas[found.pools[0].plan.family]
-    goal = max(task.goals, key=lambda goal: max(_share(pool, goal.name, goal.limit_s) for pool in found.pools),
-               default=None)  # fmt: skip
+    goal = max(task.goals, key=lambda goal: _share(found, goal), default=None)
     return PlanReport(
         title=task.title,
         not_modelled=(
@@ -62,8 +61,10 @@ def mixed_report(search: MixedSearch, found: MixedPlan) -> PlanReport:
     )
 
 
-def _share(pool: MixedPool, name: str, limit_s: float) -> float:
-    return pool.score.values_s[name] / limit_s
+def _share(found: MixedPlan, goal: Goal) -> float:
+    """What part of a limit is used, over the requests of all kinds of chip."""
+    times: Mapping[str, float] = getattr(found.figures, f"{goal.metric}_s")
+    return times[goal.statistic] / goal.limit_s
 
 
 def _context(search: MixedSearch, pool: MixedPool) -> int:
@@ -93,12 +94,11 @@ def _score(search: MixedSearch, found: MixedPlan) -> PlanScore:
     written = amounts | times | {
         "rate_per_s": found.rate_per_s, "requests": figures.requests, "max_rate_per_s": found.most_per_s,
     }  # fmt: skip
-    worst = {goal.name: 1 - max(_share(pool, goal.name, goal.limit_s) for pool in found.pools) for goal in task.goals}
     return PlanScore(
         plan=_plan(search, found, written),
         feasible=True,
         max_rate_per_s=found.most_per_s,
-        margin=known_times(worst),
+        margin=known_times({goal.name: 1 - _share(found, goal) for goal in task.goals}),
         label=" + ".join(pool_label(task, pool.plan) for pool in found.pools),
         predicted=_predicted(search, found, usd_per_mtok, tokens_per_s, wh_per_mtok),
         **amounts,

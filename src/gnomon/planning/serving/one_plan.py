@@ -13,12 +13,12 @@ from gnomon.planning.serving.evaluator import (
     ServingEvaluator,
     falls_behind,
     statistics,
-    steady_times,
 )
 from gnomon.planning.serving.pools import PooledSystem, PoolsInput, bound_pools
 from gnomon.planning.serving.replicas import Replicas
 from gnomon.planning.serving.report import PlanBook
 from gnomon.planning.serving.searched import LEAST_REQUESTS, MOST_TRACE
+from gnomon.planning.serving.seen import steady_times
 from gnomon.planning.serving.simulate import check_lengths
 from gnomon.planning.serving.simulate_pools import as_run, pools_report
 from gnomon.planning.serving.task import PlanTask
