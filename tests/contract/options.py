@@ -155,6 +155,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set vp=2
   --set cp_comm=a2a
   --set expert_tp=1
+  --set layers_per_stage=9,7
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -332,6 +333,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --no-sequence-parallel
   --cp-comm a2a
   --expert-tp 1
+  --layers-per-stage 9,7
   --with offload-optimizer
   --trace-out out.json
   --memory-out out.csv
@@ -339,6 +341,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --html out.html
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
+  --layers-per-stage 9,7
   --zero 1
   --schedule gpipe
   --no-sequence-parallel

@@ -40,6 +40,7 @@ KNOWN = (
     "vp",
     "cp_comm",
     "expert_tp",
+    "layers_per_stage",
 )
 """Settings of a training step."""
 DEGREES = ("tp", "pp", "ep", "cp", "dp")
