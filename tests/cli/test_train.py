@@ -43,7 +43,8 @@ RUN_FIELDS = {
 
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
-    words += " --cp-comm a2a --expert-tp 1 --with checkpoints --with vocabulary-parallel:barriers=2"
+    words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3"
+    words += " --with checkpoints --with vocabulary-parallel:barriers=2"
     words += (
         " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B --power-limit 0.4kW"
     )
@@ -64,6 +65,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "sequence_parallel": False,
         "cp_comm": "a2a",
         "expert_tp": 1,
+        "layers_per_stage": "1,2,3",
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,

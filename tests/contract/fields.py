@@ -158,6 +158,7 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "engine.settings.sequence_parallel": (TRAINED, False),
     "engine.settings.cp_comm": (TRAINED, "a2a"),
     "engine.settings.expert_tp": (MIXTURE, 1),
+    "engine.settings.layers_per_stage": (TRAINED | {"strategy": {"tp": 2, "pp": 2, "dp": 2}}, "9,7"),
     "load": (TRAINED, {"seq": 2048, "global_batch": 16}),
     "load.seq": (TRAINED, 2048),
     "load.global_batch": (TRAINED, 32),

@@ -160,6 +160,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set vp=2
   --set cp_comm=a2a
   --set expert_tp=1
+  --set layers_per_stage=9,7
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -347,6 +348,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --no-sequence-parallel
   --cp-comm a2a
   --expert-tp 1
+  --layers-per-stage 9,7
   --with offload-optimizer
   --trace-out out.json
   --memory-out out.csv
@@ -377,6 +379,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --with async-checkpointing
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
+  --layers-per-stage 9,7
   --zero 1
   --schedule gpipe
   --no-sequence-parallel

@@ -129,7 +129,7 @@ def test_interleaving_holds_more(engine: str) -> None:
             pair
             for vp in (2, 4)
             for pair in pairs(grid, "vp", 1, vp, "schedule")
-            if grid.schedule[pair[0]] == code["1f1b"]
+            if grid.schedule[pair[0]] == code["1f1b"] and grid.schedule[pair[1]] == code["interleaved"]
         ]
     ).T
     first, last = memory(found, 0), memory(found, 99)

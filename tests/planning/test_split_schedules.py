@@ -110,3 +110,11 @@ def test_dualpipe_holds_the_network_twice_and_overlaps() -> None:
     assert dual.timeline.pipeline_s < plain.timeline.pipeline_s
     bounds = step_bound_s(dual.figures, dual.traits)
     assert bounds[0] <= dual.timeline.step_s
+
+
+def test_the_busiest_rank_of_a_v_runs_embedding_and_head() -> None:
+    found = gnomon.predict(
+        "llama-3.1-8b", on="H100:8", phase="train", batch=32, tokens=2048, pp=4, settings={"schedule": "zb-v", "vp": 2}
+    )
+    ops = {line.op.split(".")[0] for line in found.breakdown}
+    assert {"head", "embedding"} <= ops

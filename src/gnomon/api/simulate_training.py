@@ -38,6 +38,7 @@ def simulate_training(
     sequence_parallel: bool = True,
     cp_comm: str | None = None,
     expert_tp: int = 0,
+    layers_per_stage: str | None = None,
     dtype: str | None = None,
     engine: str = "megatron",
     tokens: float | None = None,
@@ -67,7 +68,8 @@ def simulate_training(
         SimulateTrainingQuestion(
             model=model, on=on, seq=seq, global_batch=global_batch, micro_batch=micro_batch, tp=tp, pp=pp, vp=vp,
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
-            sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp, dtype=dtype, engine=engine,
+            sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp,
+            layers_per_stage=layers_per_stage, dtype=dtype, engine=engine,
             tokens=tokens, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
             checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode,
             spares=spares, elastic=elastic, detection_time_s=detection_time_s, restart_time_s=restart_time_s,

@@ -7,7 +7,6 @@ from typing import Any
 
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
-from gnomon.sim.training import names
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, Recipe
 
 
@@ -18,6 +17,8 @@ def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Re
 
 def read_recipe(fields: Fields) -> Recipe:
     """The recipe of fields, whose errors name them."""
+    from gnomon.sim.training import names
+
     default = Recipe()
     recipe = Recipe(
         micro_batch=fields.whole("micro_batch", default.micro_batch),
@@ -28,6 +29,7 @@ def read_recipe(fields: Fields) -> Recipe:
         sequence_parallel=fields.flag("sequence_parallel", default.sequence_parallel),
         cp_comm=_one_of(CP_COMMS, fields, "cp_comm", default.cp_comm),
         expert_tp=fields.whole("expert_tp", default.expert_tp, least=0),
+        layers_per_stage=fields.text("layers_per_stage", default.layers_per_stage),
     )
     fields.done()
     return recipe

@@ -41,6 +41,7 @@ def described(inputs: Mapping[str, Any]) -> str:
     said += [f"{inputs['recompute']} recompute"] if inputs["recompute"] != "none" else []
     said += [f"ZeRO-{inputs['zero']}"] if inputs["zero"] or inputs["dp"] > 1 else []
     said += [inputs["schedule"]] if inputs["pp"] > 1 else []
+    said += [f"stages of {inputs['layers_per_stage']} layers"] if inputs.get("layers_per_stage") else []
     said += [expert_words(int(inputs.get("expert_tp") or 0))] if inputs.get("expert_tp") else []
     said += [f"KV by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
@@ -209,6 +210,7 @@ def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
     usual: dict[str, Any] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "expert_tp": 0}
     usual |= {"recompute": "none", "schedule": usual_schedule(inputs["vp"]).name}
     usual |= {"cp_comm": "p2p"} if inputs["cp"] > 1 else {}
+    usual |= {"layers_per_stage": ""} if inputs.get("layers_per_stage") else {}
     said: list[Any] = []
     for name, default in usual.items():
         said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)

@@ -55,8 +55,19 @@ class Recipe:
     """One of `CP_COMMS`, with context parallelism."""
     expert_tp: int = 0
     """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""
+    layers_per_stage: str = ""
+    """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
+    be. 0 leaves the embedding, or the head and the loss, a stage of their own."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Every field by its name, defaults too: a plan says all of how a step is carried out."""
-        return asdict(self)
+        """Every field by its name, defaults too: a plan says all of how a step is carried out. Stages are named where
+        they are not as equal as can be."""
+        found = asdict(self)
+        return found if self.layers_per_stage else {name: found[name] for name in found if name != "layers_per_stage"}
+
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """`layers_per_stage` as numbers; empty where it is not given, and where it is no list of counts."""
+        words = self.layers_per_stage.split(",") if self.layers_per_stage else []
+        return tuple(map(int, words)) if all(word.strip().isdecimal() for word in words) else ()

@@ -67,6 +67,7 @@ class Megatron:
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
             zero=ZERO[self.version],
             schedules=SCHEDULES,
+            uneven_stages=today,
             whole_sums=True,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,

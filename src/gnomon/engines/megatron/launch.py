@@ -170,7 +170,7 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
 def _layout(job: TrainingJob) -> str:
     """Parts of a pipeline where they are not equal: E the embedding, t a layer, L the loss."""
     strategy = job.strategy
-    sizes = Stages(job.model).sizes(strategy.pp * strategy.vp).tolist()
+    sizes = Stages(job.model, job.recipe.stage_layers).sizes(strategy.pp * strategy.vp).tolist()
     if len(set(sizes)) == 1:
         return ""
     return "E" + "|".join("t" * size for size in sizes) + "L"

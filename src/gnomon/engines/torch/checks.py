@@ -123,17 +123,20 @@ def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
         message = f"the schedule {chosen.name} does not have {strategy.vp} model chunks per rank"
         hint = f"It needs {chunk_words(chosen)}; use the schedule {usual_schedule(strategy.vp).name} for {strategy.vp}."
         raise InputError(message, where="strategy.vp", hint=hint)
+    if recipe.layers_per_stage:
+        message = "the built-in runner makes stages of equal numbers of layers"
+        raise InputError(message, where="engine.settings.layers_per_stage", hint="Leave it out.")
     if chosen.splits_backward:
         _check_split(strategy, recipe)
     each, fills = strategy.dp * recipe.micro_batch, max(chosen.fills(pp), int(chosen.fewest(pp)))
-    if micros < fills:
-        message = f"{micros} micro-batches do not fill {pp} stages of {chosen.name}"
-        hint = f"Use a global batch of {fills * each} or more, or the schedule gpipe."
-        raise InputError(message, where="load.global_batch", hint=hint)
     if micros % int(chosen.multiple(pp)):
         together = int(chosen.multiple(pp))
         message = f"the schedule {chosen.name} takes micro-batches {together} at a time, and {micros} is not a multiple"
         hint = f"Use a global batch of a multiple of {together * each}."
+        raise InputError(message, where="load.global_batch", hint=hint)
+    if micros < fills:
+        message = f"{micros} micro-batches do not fill {pp} stages of {chosen.name}"
+        hint = f"Use a global batch of {fills * each} or more, or the schedule gpipe."
         raise InputError(message, where="load.global_batch", hint=hint)
 
 

@@ -77,6 +77,7 @@ class TorchTitan:
             system_spread=SPREAD,
             split_sends=False,
             fills_pipelines=True,
+            uneven_stages=True,
             schedules=SCHEDULES + (SPLIT if eager else ()),
             whole_sums=True,
             gathers_forward=True,

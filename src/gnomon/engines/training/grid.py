@@ -36,6 +36,8 @@ class Grid:
     ep: Ints
     expert_tp: Ints
     """Ranks that each expert is cut over, as it is: never 0."""
+    stage_layers: tuple[int, ...] = ()
+    """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
 
     @property
     def size(self) -> int:
@@ -90,10 +92,12 @@ class Grid:
         values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
         values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
-        return cls(**{name: np.array([value], np.int64) for name, value in values.items()})
+        columns = {name: np.array([value], np.int64) for name, value in values.items()}
+        return cls(**columns, stage_layers=recipe.stage_layers if strategy.pp > 1 else ())
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
-        return Grid(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return Grid(**columns, stage_layers=self.stage_layers)
 
     def strategy(self, row: int) -> Strategy:
         degrees: dict[str, Any] = {name: int(getattr(self, name)[row]) for name in DEGREES}
@@ -110,6 +114,7 @@ class Grid:
             sequence_parallel=bool(self.sequence_parallel[row]),
             cp_comm=CP_COMMS[int(self.cp_comm[row])],
             expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
+            layers_per_stage=",".join(map(str, self.stage_layers)),
         )
 
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:
@@ -130,3 +135,6 @@ class Grid:
         for at, shared in fixed.items():
             values = [[*one[:at], shared, *one[at:]] for one in values]
         return [(tuple(value), order[edges[i] : edges[i + 1]]) for i, value in enumerate(values)]
+
+
+COLUMNS = tuple(field.name for field in fields(Grid) if field.name != "stage_layers")

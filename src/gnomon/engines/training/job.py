@@ -22,6 +22,7 @@ def check_job(job: TrainingJob) -> None:
     check_trained(job.model)
     check_positions(job.model, job.load.seq)
     _check_schedule(job)
+    _check_stages(job)
     _check_cuts(job)
 
 
@@ -39,6 +40,7 @@ def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[
         "zero": copies == 1 >= experts and "one rank has no others to shard its states over",
         "schedule": strategy.pp == 1 and "one pipeline rank has only one order of passes",
         "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
+        "layers_per_stage": strategy.pp == 1 and "one pipeline rank has all layers",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
         "expert_tp": (not model.is_moe and "the model has no experts")
         or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
@@ -58,7 +60,7 @@ def check_equal_stages(model: Model, strategy: Strategy) -> None:
 
 def _check_cuts(job: TrainingJob) -> None:
     strategy, model = job.strategy, job.model
-    if strategy.pp * strategy.vp > model.layers:
+    if strategy.pp * strategy.vp > model.layers and not job.recipe.layers_per_stage:
         check_equal_stages(model, strategy)
     heads = [heads_of(block) for block in model.blocks]
     inner = sorted({width for block in model.blocks for width in _widths(block, job.recipe)})
@@ -147,6 +149,25 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
     near += [n for n in range(parts, min(2 * parts, common) + 1) if common % n == 0][:1]
     hint = f"Use {' or '.join(map(str, near))}."
     raise InputError(f"{whole} {what} cannot be split into {parts} equal parts", where=where, hint=hint)
+
+
+def _check_stages(job: TrainingJob) -> None:
+    """Layers of every stage, where a plan says them."""
+    text, counts, model = job.recipe.layers_per_stage, job.recipe.stage_layers, job.model
+    where, parts = "engine.settings.layers_per_stage", job.strategy.pp * job.strategy.vp
+    if not text:
+        return
+    if not counts:
+        raise InputError(f"'{text}' is not a list of counts", where=where, hint="Write it so: 10,11,11,8.")
+    if len(counts) != parts and job.strategy.pp > 1:
+        hint = f"Give {parts} counts that sum to {model.layers}."
+        raise InputError(f"{len(counts)} stages are given, and pp x vp is {parts}", where=where, hint=hint)
+    if sum(counts) != model.layers:
+        hint = f"Give counts that sum to {model.layers}."
+        raise InputError(f"{text} sums to {sum(counts)} layers of {model.layers}", where=where, hint=hint)
+    if 0 in counts[1:-1]:
+        hint = "Only the first stage, with the embedding, and the last, with the loss, may be without."
+        raise InputError(f"a stage of {text} has no layer", where=where, hint=hint)
 
 
 def _check_schedule(job: TrainingJob) -> None:

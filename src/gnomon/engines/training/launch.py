@@ -115,7 +115,7 @@ def _idle(job: TrainingJob) -> list[str]:
     """Settings other than the defaults that have no effect under the job's degrees; sequence parallelism without tensor
     parallelism is not listed."""
     usual = Recipe().settings
-    given = {name: value for name, value in job.recipe.settings.items() if value != usual[name]}
+    given = {name: value for name, value in job.recipe.settings.items() if value != usual.get(name, "")}
     idle = idle_settings(job.strategy, job.model, job.recipe.expert_tp)
     return [f"{name} {given[name]}: {why}" for name, why in idle.items() if name in given and name != CUT_SEQUENCES]
 

@@ -81,6 +81,8 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     layer = found.chunks.peak_bytes(rank)
     activations = stays + last * (heads - 1) * found.head_saved_activation_bytes
     working = np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes))
+    # An embedding needs less than a layer, and counts where it is alone.
+    working = np.maximum(working, at_first * (layer == 0) * found.first_peak_bytes)
     if traits.frees_gradients:
         # What the end of the backward pass holds beyond its beginning, where there is no gradient yet: all gradients,
         # or the first layer with those of all but the embedding.

@@ -185,8 +185,7 @@ class StageCosts:
     @cached_property
     def narrow(self) -> Floats:
         """Parameters with narrower copies on a rank, at most."""
-        most = self.stages.model.layers / self.grid.pp * self.grid.stage_copies
-        return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * np.ceil(most))
+        return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * self.stages.most(self.grid))
 
     def peak_bytes(self, rank: Ints | int) -> Floats:
         """What the fullest layer of a rank needs beside what stays."""

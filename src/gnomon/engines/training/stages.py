@@ -11,6 +11,7 @@ import numpy as np
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Block, Model
+from gnomon.spec.workload import Floats
 
 
 class PipelineShape(NamedTuple):
@@ -38,6 +39,8 @@ class Stages:
     which also have the ends of the network, have a layer less than those before the last."""
 
     model: Model
+    given: tuple[int, ...] = ()
+    """Layers of every part, where a plan says them."""
 
     @cached_property
     def kinds(self) -> tuple[Block, ...]:
@@ -58,10 +61,12 @@ class Stages:
 
     def uneven(self, grid: Grid) -> bool:
         """Whether parts of some plan differ."""
-        return len(self.kinds) > 1 or bool(np.any(self.model.layers % (grid.pp * grid.vp)))
+        return len(self.kinds) > 1 or len(set(self.given)) > 1 or bool(np.any(self.model.layers % (grid.pp * grid.vp)))
 
     def sizes(self, parts: int) -> Ints:
         """Layers of each part, from the first of the network to the last."""
+        if len(self.given) == parts:
+            return np.array(self.given)
         each, more = divmod(self.model.layers, parts)
         sizes = np.full(parts, each)
         sizes[parts - 1 - more : parts - 1] += 1
@@ -86,9 +91,17 @@ class Stages:
         return found
 
     def leads(self, shape: PipelineShape) -> Ints:
-        """The kind of the first layer of every part, in the network's order."""
-        starts = np.concatenate([[0], np.cumsum(self.sizes(shape.parts))[:-1]])
-        return np.asarray(self.order[starts])
+        """The kind of the first layer of every part, in the network's order; -1 where it has none."""
+        sizes = self.sizes(shape.parts)
+        starts = np.minimum(np.cumsum(sizes) - sizes, self.order.size - 1)
+        return np.where(sizes > 0, self.order[starts], -1)
+
+    def most(self, grid: Grid) -> Floats:
+        """Layers of the rank that has most of them, of every plan."""
+        if self.given:
+            shape = PipelineShape(*(int(getattr(grid, name)[0]) for name in PipelineShape._fields))
+            return np.full(grid.size, float(self.counts(shape).sum(axis=(1, 2)).max()))
+        return np.asarray(np.ceil(self.model.layers / grid.pp * grid.stage_copies))
 
 
 def _alone(block: Block) -> Block:

@@ -45,6 +45,8 @@ class Sizes:
     last_parameters: Floats
     each_parameters: Floats
     """Of both, where every rank has a part of them."""
+    first_peak_bytes: Floats
+    """Of the embedding while it runs."""
     head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats
@@ -115,7 +117,7 @@ class StepTable(Sizes):
 
 def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:
     """All rows of a grid without their seconds: a search finds which plans fit before it prices them."""
-    grid, stages = _as_sharded(grid), Stages(model)
+    grid, stages = _as_sharded(grid), Stages(model, grid.stage_layers)
     found = _sized(model, load, grid, traits, dtype)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     nothing = np.broadcast_to(0.0, grid.tp.shape)
@@ -140,6 +142,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         first_parameters=first["parameters"],
         last_parameters=last["parameters"] + _copied(model, grid),
         each_parameters=nothing,
+        first_peak_bytes=np.maximum(first["forward_peak_bytes"], first["backward_peak_bytes"]),
         head_saved_activation_bytes=_until_backward(grid, last["saved_activation_bytes"], last["deferred_bytes"]),
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
         head_forward_peak_bytes=last["forward_peak_bytes"],
@@ -182,7 +185,7 @@ def figures(
     factor: Factor | None = None,
 ) -> StepTable:
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
-    grid, stages = _as_sharded(grid), Stages(model)
+    grid, stages = _as_sharded(grid), Stages(model, grid.stage_layers)
     priced = _priced(model, load, grid, machine, traits, dtype, factor, stages)
     wire = CommModel(
         model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor
@@ -215,6 +218,7 @@ def figures(
         first_parameters=first.parameters,
         last_parameters=last.parameters,
         each_parameters=np.zeros(grid.size),
+        first_peak_bytes=np.maximum(first.forward_peak_bytes, first.backward_peak_bytes),
         head_saved_activation_bytes=_until_backward(grid, last.saved_activation_bytes, last.deferred_bytes),
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         head_forward_peak_bytes=last.forward_peak_bytes,
@@ -230,7 +234,7 @@ def _newton(wire: CommModel, stages: Stages) -> Floats:
     if not wire.states.newton_steps:
         return np.zeros(1)
     slowest = np.max([wire.newton(kind) for kind in stages.kinds], axis=0)
-    return np.asarray(slowest * np.ceil(stages.model.layers / wire.grid.pp) * wire.grid.stage_copies)
+    return np.asarray(slowest * stages.most(wire.grid))
 
 
 def _held(unit: LayerCost) -> ParamCount:

@@ -94,6 +94,8 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedules: tuple[str, ...] = field(default_factory=names)
     """Schedules of pipelines that it runs."""
+    uneven_stages: bool = False
+    """Whether a plan may say how many layers each stage of a pipeline has."""
     split_recompute: tuple[str, ...] = RECOMPUTE[:2]
     """Ways to recompute with schedules that split the backward pass: full recomputation would have to keep what it
     recomputes."""

@@ -13,6 +13,7 @@ from gnomon.cost.collective import sm_contention
 from gnomon.cost.lines import operator_line
 from gnomon.cost.machine import COLLECTIVES
 from gnomon.engines.training.layer_cost import ENDS, tapes_of, units
+from gnomon.engines.training.memory import has_ends
 from gnomon.engines.training.stages import kind_names
 from gnomon.errors import InputError, placed
 from gnomon.graph.ops import Attention, Gemm, Op
@@ -40,6 +41,7 @@ KNOWN = (
     "vp",
     "cp_comm",
     "expert_tp",
+    "layers_per_stage",
 )
 """Settings of a training step."""
 DEGREES = ("tp", "pp", "ep", "cp", "dp")
@@ -132,12 +134,13 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
 def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
     """Operators of the busiest rank over all micro-batches, then the other parts of the step."""
     job, found = step.job, step.figures
-    micros, strategy = int(found.micros[0]), job.strategy
+    micros = int(found.micros[0])
     parts, batch = tapes_of(job.model, step.cut, step.traits), step.batch
     busiest = int(np.argmax(step.timeline.busy_s))
     counts = [int(layers[0]) for layers in found.chunks.on_rank(busiest)]
     runs = dict(zip(kind_names(len(counts)), counts, strict=True))
-    runs |= {"embedding": int(busiest == 0), "head": int(busiest == strategy.pp - 1)}
+    first, last = (int(held[0]) for held in has_ends(found.grid, busiest))
+    runs |= {"embedding": first, "head": last}
     spent = 0.0
     for name, tape in parts.items():
         mode = "none" if name in ENDS else job.recipe.recompute

@@ -60,6 +60,7 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
         optimizer=question.optimizer,
         sequence_parallel=question.sequence_parallel and degrees["tp"] > 1,
         expert_tp=question.expert_tp,
+        layers_per_stage=question.layers_per_stage or "",
     )
     load = question.load
     # Errors about the network come before those about chips and batch.

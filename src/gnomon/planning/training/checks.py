@@ -22,6 +22,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     minutes to time or gigabytes to answer. Places are the fields of a plan."""
     check_job(job)
     check_schedule(job, engine)
+    check_stages(job, engine)
     check_dtype(job.pool, job.dtype)
     strategy = job.strategy
     check_chips(strategy.ranks)
@@ -40,6 +41,20 @@ def check_schedule(job: TrainingJob, engine: TrainingEngine) -> None:
     beside = f", or the engine {' or '.join(able)}" if able else ""
     message = f"{engine.title}'s pipeline has no schedule {name}"
     raise InputError(message, where="engine.settings.schedule", hint=f"Use {' or '.join(runs) or 'a pp of 1'}{beside}.")
+
+
+def check_stages(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise where stages are given and the engine, or a technique of the plan, needs equal ones."""
+    if not job.recipe.layers_per_stage or job.strategy.pp == 1:
+        return
+    where = "engine.settings.layers_per_stage"
+    if not engine.traits(job.model, job.recipe.optimizer, job.dtype).uneven_stages:
+        able = [name for name in training_engines() if training_engine(name).traits(job.model).uneven_stages]
+        message = f"{engine.title} {engine.version} makes stages of equal numbers of layers"
+        raise InputError(message, where=where, hint=f"Leave it out, or use the engine {' or '.join(able)}.")
+    if job.strategy.techniques:
+        message = f"the technique {job.strategy.techniques[0]} is not priced with stages of given numbers of layers"
+        raise InputError(message, where=where, hint="Leave one of them out.")
 
 
 def check_chips(count: int) -> None:

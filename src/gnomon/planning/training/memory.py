@@ -89,10 +89,10 @@ class RankWalk:
         found = []
         for stage in shape.stages[self.rank].tolist():
             kinds = stages.order[edges[stage] : edges[stage + 1]].tolist()
-            lead = chunks.kinds[kinds[0]]
+            lead = chunks.kinds[kinds[0] if kinds else 0]
             # What the first layer of a chunk adds is spread over all of them.
             leads = (lead.lead_forward_s, lead.lead_backward_s, lead.lead_input_s)
-            forward, backward, by_input = (float(each[0]) / len(kinds) for each in leads)
+            forward, backward, by_input = (float(each[0]) / max(len(kinds), 1) for each in leads)
             chunk = [
                 MemoryPiece(
                     f"layer {edges[stage] + place} ",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 from math import gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
-from gnomon.engines.training.grid import Ints
+from gnomon.engines.training.grid import COLUMNS, Ints
 from gnomon.engines.training.job import equal_stages
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
@@ -23,7 +24,7 @@ from gnomon.sim.training import SCHEDULES, Schedule, code_of, usual_schedule
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE
 
-NAMES = tuple(field.name for field in fields(Grid))
+NAMES = COLUMNS
 SHARED = ("tp", "pp", "dp", "cp", "cp_comm", "ep", "expert_tp")
 """What the plans of a block have in common."""
 CHOSEN = ("micro_batch", "vp", "schedule", "zero", "recompute", "sequence_parallel")
@@ -58,8 +59,12 @@ def space(
     if not listed:
         raise InputError(f"{model.name} cannot be cut for {pool.count} x {pool.chip.name}", where=CHIPS)
     lengths = [block.shape[1] for block in choices]
-    columns = dict(zip(SHARED, (np.repeat(values, lengths) for values in np.array(listed).T), strict=True))
-    own = {name: np.concatenate([block[place] for block in choices]) for place, name in enumerate(CHOSEN)}
+    columns: dict[str, Any] = dict(
+        zip(SHARED, (np.repeat(values, lengths) for values in np.array(listed).T), strict=True)
+    )
+    own: dict[str, Any] = {
+        name: np.concatenate([block[place] for block in choices]) for place, name in enumerate(CHOSEN)
+    }
     return Grid(**columns, **own)
 
 

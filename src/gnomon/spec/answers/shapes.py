@@ -82,6 +82,7 @@ class Inputs(TypedDict, total=False):
     zero: int
     schedule: str
     expert_tp: int | None
+    layers_per_stage: str
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

@@ -143,12 +143,16 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--expert-tp", "whole", "N", "Ranks each expert is cut over: 1, or 0 for as many as other matrices.",
         default=0, least=0,
     )  # fmt: skip
+    layers_per_stage: str | None = flag(
+        "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
+        "10,11,11,8. 0 leaves the embedding or the loss a stage of its own.", default=None,
+    )  # fmt: skip
 
     @property
     def recipe_given(self) -> dict[str, Any]:
         """The settings of a recipe as they were asked for, None where nothing was."""
         names = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "cp_comm")
-        return {name: getattr(self, name) for name in (*names, "expert_tp")}
+        return {name: getattr(self, name) for name in (*names, "expert_tp", "layers_per_stage")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
