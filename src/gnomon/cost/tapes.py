@@ -68,7 +68,7 @@ def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: f
     """The backward pass, with what is recomputed in it. Collectives overlap with the GEMMs they may run
     concurrently with, but `sm_contention` of their time is lost to the SMs they take."""
     nodes = {node.name: node for node in tape.nodes}
-    own = [node.by_input for node in tape.nodes if node.own_overlap]
+    own = [node.dgrad for node in tape.nodes if node.own_overlap]
     own += [node.forward for node in tape.recomputed(mode) if node.own_overlap]
     overlapped = _own_overlap(own, times)
     for node in tape.nodes:
@@ -88,11 +88,11 @@ def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
 
 def _overlap(node: TapeNode, beside: Sequence[TapeNode], times: Times) -> Floats:
     """Seconds of collectives that overlap: gathers with the GEMMs by input, reductions with those by weight."""
-    *gathered, summed = (times[op] for op in node.by_input if op.kind in COLLECTIVES)
-    by_input = _sum(times, (op for other in beside for op in other.by_input))
-    by_weight = _sum(times, (op for other in beside for op in other.by_weight))
-    first = np.minimum(sum(gathered), by_input) if gathered else np.zeros(1)
-    return np.asarray(first + np.minimum(summed, by_weight))
+    *gathered, summed = (times[op] for op in node.dgrad if op.kind in COLLECTIVES)
+    dgrad = _sum(times, (op for other in beside for op in other.dgrad))
+    wgrad = _sum(times, (op for other in beside for op in other.wgrad))
+    first = np.minimum(sum(gathered), dgrad) if gathered else np.zeros(1)
+    return np.asarray(first + np.minimum(summed, wgrad))
 
 
 def _sum(times: Times, ops: Iterable[Op]) -> Floats:

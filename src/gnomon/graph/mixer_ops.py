@@ -102,6 +102,7 @@ def index_bytes(shape: Shape, dtype: str) -> Floats:
     return np.asarray(channels * width(dtype) + 2.0 * shape["pairs"] * width("fp32"))
 
 
+Phase = Literal["decode", "prefill"]
 Mixing = Literal["mamba", "mamba2", "gated_delta", "lightning"]
 MIXINGS: tuple[Mixing, ...] = ("mamba", "mamba2", "gated_delta", "lightning")
 
@@ -114,7 +115,7 @@ class Scan:
     """
 
     name: str
-    phase: Literal["decode", "prefill"]
+    phase: Phase
     mixer: Mixing
     heads: int
     head_dim: int

@@ -81,7 +81,7 @@ def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
         for parts in found
         for tape in parts.values()
         for node in tape.nodes
-        for op in node.forward + node.by_input + node.by_weight
+        for op in node.forward + node.dgrad + node.wgrad
     ]
 
 
@@ -149,7 +149,7 @@ def _unit(
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
     # Of the five matmuls of a fused attention's backward, one recomputes the scores.
-    back = (op for node in tape.nodes for op in node.by_input if isinstance(op, CoreAttention))
+    back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, CoreAttention))
     again = again + sum((op.count * op.flops(batch) * op.scores_share for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
     saved = power["active_w"] * (1 / clock_slowdown - clock_slowdown)

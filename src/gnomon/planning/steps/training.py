@@ -198,7 +198,7 @@ def _share_of(op: Op, clock_slowdown: float, shown: float) -> float:
 
 
 def _all(tape: Tape) -> list[Op]:
-    return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
+    return [op for node in tape.nodes for op in node.forward + node.dgrad + node.wgrad]
 
 
 def _line(step: TrainingStep, name: str, drawn: Floats, bound: str) -> OperatorTime:
