@@ -10,11 +10,13 @@ import numpy as np
 
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
 from gnomon.graph.dtypes import width
-from gnomon.graph.ops import Attention, Gemm, Op
+from gnomon.graph.ops import Attention, Gemm, Op, Scan
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
+COMPUTE = (Gemm, Attention, Scan)
+"""Operators that follow the clock."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
 """What an operator's time is multiplied by: 1, or draws of its error."""
@@ -101,8 +103,8 @@ def _sum(times: Times, ops: Iterable[Op]) -> Floats:
 
 def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> TapeCost:
     networked = [op for op in ops if op.kind in COLLECTIVES]
-    compute = [op for op in ops if isinstance(op, (Gemm, Attention))]
-    stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, (Gemm, Attention))]
+    compute = [op for op in ops if isinstance(op, COMPUTE)]
+    stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, COMPUTE)]
     attention = [op for op in compute if isinstance(op, Attention)]
 
     def total(figure: str, among: Iterable[Op]) -> Floats:

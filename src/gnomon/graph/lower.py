@@ -10,9 +10,8 @@ from gnomon.graph.base import Graph
 from gnomon.graph.cuts import mixer_obstacle, widest
 from gnomon.graph.layers import Cut, Paged, Writer, write
 from gnomon.graph.layers.ends import embedding, head
-from gnomon.graph.layers.parts import parts
 from gnomon.graph.lowering.site import STATE
-from gnomon.graph.ops import LOGITS, Op
+from gnomon.graph.ops import Op
 from gnomon.graph.passes.quantise import quantised
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import ENDS
@@ -101,22 +100,12 @@ def lower(
     def writer(formats: Formats = ()) -> Writer:
         return Writer(model, cut, SERVED, formats)
 
-    ops = list(_ops(_before(writer()))) if ENDS[0] in ends else []
+    ops = list(_ops(embedding(writer()))) if ENDS[0] in ends else []
     for block in merged(model.blocks):
         ops += _ops(write(writer(block.formats), block), block.count)
     if ENDS[1] in ends:
-        ops += _ops(_after(writer()))
+        ops += _ops(head(writer()))
     return Graph(tuple(merged(ops)))
-
-
-def _before(writer: Writer) -> Iterator[TapeNode]:
-    yield from embedding(writer)
-    yield from parts(writer, writer.model.stem, "stem")
-
-
-def _after(writer: Writer) -> Iterator[TapeNode]:
-    yield from parts(writer, writer.model.tail, "tail", LOGITS)
-    yield from head(writer)
 
 
 def _ops(nodes: Iterable[TapeNode], count: int = 1) -> Iterator[Op]:

@@ -70,7 +70,7 @@ class Megatron:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
-        check_trained(model)
+        check_trained(model, f"Megatron-LM {self.version}" if self.version in EARLY else "")
         check_experts(model, strategy, recipe)
         if self.version in EARLY:
             self._check_early(model, strategy, load, dtype)

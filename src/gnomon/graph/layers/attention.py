@@ -9,6 +9,7 @@ from gnomon.graph.layers import paged, whole
 from gnomon.graph.layers.whole import Heads
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.tape import TapeNode
+from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
 
 
@@ -32,7 +33,10 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
         values = (q + own) * turned // shape.head_dim if style.rope_in_place else q + own
         yield writer.elementwise("attention.rope", style.rope, values, (queries, keys), {"qr": q, "kr": kv}, False)
         queries, keys = "qr", "kr"
-    of = Heads(heads=heads, kv_heads=kv_heads, key_dim=shape.head_dim, value_dim=shape.head_dim, window=shape.window)
+    of = Heads(
+        heads=heads, kv_heads=kv_heads, key_dim=shape.head_dim, value_dim=shape.head_dim, causal=shape.causal,
+        window=Window(shape.window, shape.chunked) if shape.window else None, sinks=shape.sinks,
+    )  # fmt: skip
     if writer.cut.paged:
         yield from paged.softmax(writer, shape, of)
     else:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.graph.formats import gemm_dtype
+from gnomon.graph.layers.parts import parts
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.ops import LOGITS, TOKENS, Elementwise
 from gnomon.graph.tape import RESULT, SOURCE, TapeNode
-from gnomon.spec.parts import count, part_tensors
+from gnomon.spec import Embedding
 
 LOSS_BYTES = 4.0
 """The loss is taken in fp32, and so is the choice of the next token."""
@@ -20,7 +21,8 @@ def embedding(writer: Writer) -> Iterator[TapeNode]:
     model, cut, style = writer.model, writer.cut, writer.style
     writer.sizes[SOURCE] = 0.0
     vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
-    written = {"found": channels} if cut.tp > 1 else {RESULT: channels * writer.wide}
+    made = "embedded" if any(not isinstance(part, Embedding) or part.rows > 1 for part in model.stem) else RESULT
+    written = {"found": channels} if cut.tp > 1 else {made: channels * writer.wide}
     look_up = writer.elementwise("embedding", style.embedding, channels, (), written, False)
     table = Elementwise(
         name="embedding.by_weight", rows=vocab, read_per_row=0.0, written_per_row=channels * writer.value,
@@ -30,20 +32,24 @@ def embedding(writer: Writer) -> Iterator[TapeNode]:
     if cut.tp > 1:
         kind = "reduce_scatter" if cut.sequence_parallel else "all_reduce"
         name = "embedding.all_reduce" if cut.paged else "embedding.leave"
-        yield writer.collective(name, kind, ("found",), (RESULT,), channels)
+        writer.sizes[made] = writer.stream
+        yield writer.collective(name, kind, ("found",), (made,), channels)
+    yield from parts(writer, model.stem, "stem", made, RESULT)
 
 
 def head(writer: Writer) -> Iterator[TapeNode]:
     writer.sizes[RESULT] = 0.0
     model, cut, style = writer.model, writer.cut, writer.style
     vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
-    yield writer.norm("head.norm", SOURCE, "normed", style.last_norm)
-    whole = yield from writer.enter("head", "normed")
+    rows, made = (LOGITS if cut.paged else TOKENS), SOURCE
+    if model.final_norm or cut.paged:
+        yield writer.norm("head.norm", SOURCE, "normed", style.last_norm)
+        made = "normed"
+    made = yield from parts(writer, model.tail, "tail", made, rows=LOGITS if cut.paged else None)
+    whole = yield from writer.enter("head", made)
     dtype = gemm_dtype(model.head_format) if model.head_format and cut.paged else cut.dtype
-    rows = LOGITS if cut.paged else TOKENS
     logits = writer.linear("head.logits", "", whole, {"logits": vocab}, channels, rows, dtype=dtype)
-    own = 0.0 if model.tied_embeddings else logits.parameters
-    yield replace(logits, parameters=own + count(part_tensors(model.tail)))
+    yield replace(logits, parameters=0.0 if model.tied_embeddings else logits.parameters)
     yield from _sample(writer) if cut.paged else _loss(writer, vocab)
 
 

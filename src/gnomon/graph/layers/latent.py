@@ -12,6 +12,7 @@ from gnomon.graph.layers import paged, whole
 from gnomon.graph.layers.whole import Heads
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.tape import TapeNode
+from gnomon.graph.windows import Window
 from gnomon.spec import LatentAttention
 
 
@@ -20,7 +21,8 @@ def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[TapeNo
     heads, style, hidden = shape.heads // writer.cut.tp, writer.style, writer.model.hidden
     wide, value_width = shape.nope_dim + shape.rope_dim, heads * shape.value_dim
     gathered = yield from _projections(writer, shape, read, heads * wide)
-    of = Heads(heads=heads, kv_heads=heads, key_dim=wide, value_dim=shape.value_dim, window=shape.window)
+    window = Window(shape.window) if shape.window else None
+    of = Heads(heads=heads, kv_heads=heads, key_dim=wide, value_dim=shape.value_dim, window=window)
     if writer.cut.paged:
         turned = (heads + 1) * shape.rope_dim
         yield writer.elementwise("attention.rope", style.rope, turned, ("q",), {"qr": heads * wide}, False)

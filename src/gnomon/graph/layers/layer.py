@@ -40,7 +40,7 @@ HALVES: Mapping[type, Callable[..., Iterator[TapeNode]]] = {
 def layer(writer: Writer, block: Block) -> Iterator[TapeNode]:
     """From the residual stream to the residual stream."""
     yield from (_side_by_side if block.parallel else _in_turn)(writer, block)
-    yield from parts(writer, block.extras, "layer")
+    yield from parts(writer, block.extras, "layer", "")
 
 
 def _in_turn(writer: Writer, block: Block) -> Iterator[TapeNode]:
@@ -49,7 +49,10 @@ def _in_turn(writer: Writer, block: Block) -> Iterator[TapeNode]:
     stream = SOURCE
     for place, half in enumerate(halves):
         part, normed, made = _names(half)
-        yield writer.norm(f"{part}.norm", stream, normed)
+        if place or block.stream_norms >= block.halves:
+            yield writer.norm(f"{part}.norm", stream, normed)
+        else:  # what it reads was normed before
+            normed = stream
         yield from HALVES[type(half)](writer, half, normed)
         made = yield from _summed(writer, half, part, made)
         if block.stream_norms == 2 * block.halves:

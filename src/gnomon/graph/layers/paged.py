@@ -12,7 +12,6 @@ from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode
 from gnomon.graph.sizes import CACHED, DECODES, PROMPT_CONTEXT, TOKENS, Rows
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
-from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer, Indexer, LatentAttention
 
 
@@ -33,7 +32,7 @@ def cache_write(writer: Writer, values: float, reads: float) -> TapeNode:
 def softmax(writer: Writer, shape: AttentionMixer, of: Heads) -> Iterator[TapeNode]:
     if not shape.shared_kv:
         yield cache_write(writer, 2 * of.kv_heads * of.key_dim, 0.5 if shape.tied_values else 1.0)
-    window = Window(shape.window, shape.chunked) if shape.window else None
+    window = of.window
     for phase in ("prefill", "decode"):
         yield from bare(
             Attention(

@@ -29,7 +29,7 @@ def mamba(writer: Writer, shape: Mamba, read: str) -> Iterator[TapeNode]:
     yield writer.linear("mamba.in", "in", read, {"x": inner, "z": inner}, hidden, bias=shape.bias)
     yield from convolve(writer, "mamba", "x", inner, shape.conv, inner * shape.conv_bias)
     yield writer.linear("mamba.step", "step", "x.conv", {"step": made}, inner)
-    yield from writer.all_reduce("mamba.step_all_reduce", "step", made)
+    yield from writer.all_reduce("mamba.step_all_reduce", made)
     if shape.norms:
         norm = writer.style.lone_norm or writer.style.norm
         yield writer.elementwise("mamba.step_norm", norm, made, ("step",), {"step.normed": made}, True)
@@ -54,7 +54,7 @@ def mamba2(writer: Writer, shape: Mamba2, read: str) -> Iterator[TapeNode]:
     yield replace(gate, parameters=float(inner * shape.norm))
     if shape.norm and shape.groups == 1:
         # A norm over all channels: the ranks sum their squares.
-        yield from writer.all_reduce("mamba.norm_all_reduce", "gated", SCALAR)
+        yield from writer.all_reduce("mamba.norm_all_reduce", SCALAR)
     yield writer.linear("mamba.out", "out", "gated", {"attended": hidden}, inner, bias=shape.bias)
 
 
@@ -93,7 +93,7 @@ def lightning(writer: Writer, shape: LightningAttention, read: str) -> Iterator[
     yield from scan(writer, "lightning", ("bent",), (heads, shape.head_dim, shape.head_dim, heads, shape.block))
     norm = style.lone_norm or style.norm
     yield writer.elementwise("lightning.norm", norm, inner, ("mixed",), {"mixed.normed": inner}, True)
-    yield from writer.all_reduce("lightning.norm_all_reduce", "mixed.normed", SCALAR)
+    yield from writer.all_reduce("lightning.norm_all_reduce", SCALAR)
     yield writer.linear("lightning.out_gate", "out_gate", read, {"z": inner}, hidden)
     yield writer.elementwise("lightning.gate", style.product, inner, ("mixed.normed", "z"), {"gated": inner}, True)
     yield writer.linear("lightning.out", "out", "gated", {"attended": hidden}, inner)
@@ -145,12 +145,14 @@ def scan(
     if how:
         yield from bare(one("scan.prefill", "prefill", how.state_dtype), one("scan.decode", "decode", how.state_dtype))
         return
-    writer.sizes["mixed"] = heads * head_dim * writer.value
+    # The delta rule saves the inverse of every chunk (flash-linear-attention 0.4).
+    saved = ("inverse",) if mixer == "gated_delta" else ()
+    writer.sizes |= {"mixed": heads * head_dim * writer.value, "inverse": heads * chunk * writer.value}
     yield TapeNode(
         name="mixer.scan",
         forward=(one("mixer.scan", "prefill", "fp32"),),
         reads=reads,
-        writes=("mixed",),
-        keeps=reads,
+        writes=("mixed", *saved),
+        keeps=(*reads, *saved),
         parameters=parameters,
     )

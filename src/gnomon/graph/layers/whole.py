@@ -25,7 +25,9 @@ class Heads:
     kv_heads: int
     key_dim: int
     value_dim: int
-    window: int | None = None
+    window: Window | None = None
+    causal: bool = True
+    sinks: bool = False
 
 
 def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
@@ -41,7 +43,7 @@ def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
     value, dtype = writer.value, writer.cut.dtype
     kernel = CoreAttention(
         name="attention.core", phase="forward", heads=of.heads, kv_heads=of.kv_heads, head_dim=of.key_dim,
-        value_dim=of.value_dim, window=Window(of.window) if of.window else None, over=writer.cut.cp, kv_dtype=dtype,
+        value_dim=of.value_dim, window=of.window, causal=of.causal, over=writer.cut.cp, kv_dtype=dtype,
         dtype=dtype,
     )  # fmt: skip
     writer.sizes |= {"mixed": of.heads * of.value_dim * value, "lse": of.heads * LSE_BYTES}
@@ -53,6 +55,7 @@ def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
         writes=("mixed", "lse"),
         keeps=(*reads, "mixed", "lse"),
         cheap=not writer.style.stop_early,
+        parameters=float(of.heads * of.sinks),
         gradient_scratch=of.heads * of.key_dim * 4.0 + grouped,
     )
 

@@ -100,7 +100,7 @@ class Writer:
         yield self.collective(name, kind, (read,), (f"{part}.summed",))
         return f"{part}.summed"
 
-    def all_reduce(self, name: str, read: str, values: int) -> Iterator[TapeNode]:
+    def all_reduce(self, name: str, values: int) -> Iterator[TapeNode]:
         """So many values of a token that every tensor-parallel rank has a part of, inside a mixer."""
         if self.cut.tp > 1:
             yield TapeNode(name=name, forward=(self.exchange(name, "all_reduce", values * self.value),))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from gnomon.graph.layers.writer import Writer
-from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Gemm, Op
+from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Gemm, Op, Scan
 from gnomon.graph.streams import streamed
 from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import TapeNode
@@ -48,7 +48,7 @@ def _dgrad(op: Op, node: TapeNode, kept: Collection[str]) -> Iterator[Op]:
     match op:
         case Gemm():
             yield replace(op, name=name, n=op.k, k=op.n)
-        case Attention():
+        case Attention() | Scan():
             yield replace(op, name=name, phase="backward")
         case Elementwise() if node.kernel is not None:
             stream, size = node.kernel

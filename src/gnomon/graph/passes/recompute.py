@@ -21,6 +21,8 @@ def recomputing(nodes: Sequence[TapeNode], sizes: dict[str, float], style: Kerne
     inside = frozenset(tensor for node in nodes if node.cheap for tensor in node.writes)
     lasting = kept & frozenset(tensor for node in nodes if not node.cheap for tensor in node.keeps)
     last = max(place for place, node in enumerate(nodes) if node.keeps)
+    # A GEMM saves its operands before it runs, a norm what it makes.
+    last += not nodes[last].wgrad and bool({*nodes[last].keeps} & {*nodes[last].writes})
     recomputed = nodes[:last] if style.stop_early else nodes
     stored = (outputs | {SOURCE}) - {RESULT} if style.stop_early else lasting | (kept - inside) | {SOURCE}
     return Tape(

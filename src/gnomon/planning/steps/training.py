@@ -15,7 +15,7 @@ from gnomon.cost.machine import COLLECTIVES
 from gnomon.engines.training.layer_cost import ENDS, tapes_of, units
 from gnomon.engines.training.stages import kind_names
 from gnomon.errors import InputError, placed
-from gnomon.graph.ops import Attention, Gemm, Op
+from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
 from gnomon.planning.steps.energy import carbon_g
 from gnomon.planning.training.asked import possible_step
@@ -194,7 +194,7 @@ def _operators(
 def _share_of(op: Op, clock_slowdown: float, shown: float) -> float:
     if op.kind in COLLECTIVES:
         return shown
-    return clock_slowdown if isinstance(op, (Gemm, Attention)) else 1.0
+    return clock_slowdown if isinstance(op, tapes.COMPUTE) else 1.0
 
 
 def _all(tape: Tape) -> list[Op]:
