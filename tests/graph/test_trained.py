@@ -56,6 +56,17 @@ def test_unusual_networks_are_refused_by_plain_engines(name: str, engine: str) -
         check(engine, load_model(name))
 
 
+@pytest.mark.parametrize("name", ["gemma-3-27b", "qwen2.5-vl-7b", "llama-4-scout"])
+def test_text_trains_the_decoder_of_a_vision_language_model(name: str) -> None:
+    """The tower is left out, and the answer says so; where layers attend to it, there is no decoder alone."""
+    found = simulate_training(name, on="H100:8", seq=512, global_batch=8)
+    assert "vision tower" in {one.option for one in found.not_modelled}
+    alone = load_model(name).alone
+    assert found.step.job.model.parameters == alone.parameters < load_model(name).parameters
+    with pytest.raises(InputError, match=r"cannot be priced in training yet: it has .*CrossAttention"):
+        simulate_training("llama-3.2-11b-vision", on="H100:8", seq=512, global_batch=8)
+
+
 def test_states_are_not_cut_along_the_sequence() -> None:
     with pytest.raises(InputError, match="Mamba2, which are not priced with cp"):
         simulate_training("nemotron-h-8b", on="H100:8", seq=1024, global_batch=8, cp=2)
