@@ -7,7 +7,9 @@ import pytest
 from tests.cost.machines import machine
 
 from gnomon.cost.elementwise import LONGEST, seconds
-from gnomon.graph.lowering.site import stream
+from gnomon.graph.sizes import TOKENS
+from gnomon.graph.streams import streamed
+from gnomon.graph.style import Stream
 from gnomon.spec import Batch
 
 H200 = machine("H200").chip
@@ -41,5 +43,5 @@ def test_what_fits_in_l2_is_quicker_unless_it_is_no_use() -> None:
 
 
 def test_serving_engines_norms_take_a_row_a_block() -> None:
-    shape = stream("norm", 4096, 2, 2).shape(Batch.decode(8, 100))
+    shape = streamed("norm", Stream(2, 2, 0, 0), 8192.0, TOKENS, by_row=True).shape(Batch.decode(8, 100))
     assert shape["row_bytes"] == pytest.approx(4 * 4096 * 2)

@@ -98,9 +98,9 @@ PRODUCTS = [Gemm(name=name, m=1, n=1, k=1, dtype="bf16") for name in ("up", "up.
 SMALL = Tape(
     name="small",
     nodes=(
-        TapeNode(name="enter", by_input=(GATHER, SCATTER), beside=("up", "gate")),
-        TapeNode(name="up", forward=PRODUCTS[:1], by_input=PRODUCTS[1:2], by_weight=PRODUCTS[2:]),  # type: ignore[arg-type]
-        TapeNode(name="leave", by_input=(OUT,)),
+        TapeNode(name="enter", dgrad=(GATHER, SCATTER), beside=("up", "gate")),
+        TapeNode(name="up", forward=PRODUCTS[:1], dgrad=PRODUCTS[1:2], wgrad=PRODUCTS[2:]),  # type: ignore[arg-type]
+        TapeNode(name="leave", dgrad=(OUT,)),
     ),
     sizes={},
 )

@@ -126,7 +126,7 @@ def test_casts_to_eight_bits() -> None:
 
     def down(style: KernelStyle) -> dict[str, float]:
         node = next(node for node in layer(model, model.blocks[-1], cut, style).nodes if node.name == "ffn.down")
-        ops = (*node.forward, *node.by_input, *node.by_weight)
+        ops = (*node.forward, *node.dgrad, *node.wgrad)
         return {op.name: float(op.count * op.bytes(BATCH)[0]) / TOKENS for op in ops if op.kind == "elementwise"}
 
     assert down(fused()) == {"ffn.down.cast": 4 * 14336, "ffn.down.cast.by_input": 4 * 4096}
@@ -152,14 +152,14 @@ def test_merged_blocks_of_a_ring(cp: int) -> None:
     def moved(ops: Iterable[Op], kind: str) -> float:
         return float(sum(op.count * op.bytes(BATCH)[0] for op in ops if op.kind == kind))
 
-    there, back = core(other).forward, core(other).by_input
+    there, back = core(other).forward, core(other).dgrad
     values = 4096 * TOKENS * 2
     assert moved(there, "elementwise") == pytest.approx((cp - 1) * 16 * values)
     assert moved(back, "elementwise") == pytest.approx((cp - 1) * 24 * values)
     assert moved(there, "send_recv") == 4 * moved(core(plain).forward, "send_recv")
     if cp > 1:
         ratio = 4 * ((cp - 1) + 2 * cp) / (2 * cp - 1)
-        assert moved(back, "send_recv") == pytest.approx(ratio * moved(core(plain).by_input, "send_recv"))
+        assert moved(back, "send_recv") == pytest.approx(ratio * moved(core(plain).dgrad, "send_recv"))
 
 
 @pytest.mark.parametrize("seq", [1, 2, 7, 64])

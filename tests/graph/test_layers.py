@@ -260,4 +260,4 @@ def test_streams_are_cut_with_the_sequence(name: str) -> None:
 
 
 def _streams(node: TapeNode) -> list[Elementwise]:
-    return [op for op in node.forward + node.by_input + node.by_weight if isinstance(op, Elementwise)]
+    return [op for op in node.forward + node.dgrad + node.wgrad if isinstance(op, Elementwise)]

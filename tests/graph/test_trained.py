@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.graph.shapes import dense
 
+from gnomon.api.simulate_training import simulate_training
 from gnomon.engines import training_engine
 from gnomon.errors import InputError
 from gnomon.graph.trained import check_trained
@@ -17,15 +18,23 @@ LOAD = TrainingLoad(seq=128, global_batch=8)
 WHY = {
     "deepseek-v3.2-exp": "latent attention over chosen tokens",
     "jamba-52b": "layers of the kind Mamba",
-    "gpt-oss-20b": "attention sinks",
     "gemma-2-9b": "capped attention scores",
-    "gemma-3-1b": "4 norms in a layer",
-    "bert-base": "attention in both directions",
+    "minimax-text-01": "layers of the kind LightningAttention",
     "whisper-small": "a tower beside the decoder",
-    "bloom-7.1b": "ALiBi",
     "opt-350m": "an embedding narrower than its layers",
     "dit-xl-2-256": "no head that predicts tokens",
 }
+UNUSUAL = {
+    "gpt-oss-20b": "attention sinks",
+    "gemma-3-1b": "4 norms in a layer",
+    "bert-base": "attention in both directions",
+    "bloom-7.1b": "ALiBi",
+    "nemotron-h-8b": "layers of the kind Mamba2",
+    "qwen3-next-80b-a3b": "layers of the kind GatedDelta",
+    "lfm2-1.2b": "layers of the kind ShortConvolution",
+    "phi-2": "further parts before or after its layers",
+}
+"""Priced where an engine's kernels are known for them."""
 
 
 def check(engine: str, model: Model, load: TrainingLoad = LOAD, strategy: Strategy | None = None) -> None:
@@ -37,6 +46,30 @@ def check(engine: str, model: Model, load: TrainingLoad = LOAD, strategy: Strate
 def test_every_engine_refuses(name: str, engine: str) -> None:
     with pytest.raises(InputError, match=f"cannot be priced in training yet: it has .*{WHY[name]}"):
         check(engine, load_model(name))
+
+
+@pytest.mark.parametrize("engine", ["torch", "torchtitan", "deepspeed", "transformers", "megatron@3.0"])
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_networks_are_refused_by_plain_engines(name: str, engine: str) -> None:
+    check("megatron", load_model(name))
+    with pytest.raises(InputError, match=f"{UNUSUAL[name]}.*Use the engine megatron"):
+        check(engine, load_model(name))
+
+
+@pytest.mark.parametrize("name", ["gemma-3-27b", "qwen2.5-vl-7b", "llama-4-scout"])
+def test_text_trains_the_decoder_of_a_vision_language_model(name: str) -> None:
+    """The tower is left out, and the answer says so; where layers attend to it, there is no decoder alone."""
+    found = simulate_training(name, on="H100:8", seq=512, global_batch=8)
+    assert "vision tower" in {one.option for one in found.not_modelled}
+    alone = load_model(name).alone
+    assert found.step.job.model.parameters == alone.parameters < load_model(name).parameters
+    with pytest.raises(InputError, match=r"cannot be priced in training yet: it has .*CrossAttention"):
+        simulate_training("llama-3.2-11b-vision", on="H100:8", seq=512, global_batch=8)
+
+
+def test_states_are_not_cut_along_the_sequence() -> None:
+    with pytest.raises(InputError, match="Mamba2, which are not priced with cp"):
+        simulate_training("nemotron-h-8b", on="H100:8", seq=1024, global_batch=8, cp=2)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "mixtral-8x7b", "falcon-7b", "gpt-neox-20b", "glm-4.5"])

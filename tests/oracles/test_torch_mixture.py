@@ -30,7 +30,7 @@ MODEL = Model(
         ),
     ),
 )
-NODES = ("ffn.router", "ffn.experts.up", "ffn.experts.down", "ffn.shared.up", "ffn.shared.down")
+NODES = ("ffn.router", "ffn.experts.up", "ffn.experts.down", "ffn.shared_up", "ffn.shared_down")
 
 
 class Experts(torch.nn.Module):
@@ -72,7 +72,7 @@ def test_flops() -> None:
         result.sum().backward()
         back = counted.get_total_flops() - there
     assert there == flops(op for node in nodes for op in node.forward)
-    assert back == flops(op for node in nodes for op in node.by_input + node.by_weight)
+    assert back == flops(op for node in nodes for op in node.dgrad + node.wgrad)
 
 
 def test_kept_bytes_of_the_products() -> None:
@@ -92,7 +92,7 @@ def test_kept_bytes_of_the_products() -> None:
     names = {name for node in taped.nodes if node.name.startswith("ffn.") for name in node.keeps}
     # The norm's input is not the module's, and neither is the router's choice; PyTorch also keeps the bent gates,
     # which a fused activation makes again.
-    names -= {"between", "shares", "map"}
+    names -= {"between", "ffn.shares", "ffn.map"}
     bent = 2 * (TOPK * INNER + 32) * TOKENS
     found = sum(size for place, size in kept.items() if place not in weights)
     assert found == pytest.approx(sum(sizes[name] for name in names) * TOKENS + bent, rel=1e-12)

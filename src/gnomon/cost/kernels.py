@@ -48,6 +48,7 @@ _MODELS = (
     KernelModel("mla_decode", latent.seconds, latent.COEFFICIENTS, axes=latent.AXES),
     KernelModel("index_scores", latent.index_seconds, latent.INDEX),
     *(KernelModel(f"scan_prefill_{mixer}", scan.prefill(mixer), scan.PREFILL[mixer]) for mixer in MIXINGS),
+    *(KernelModel(f"scan_backward_{mixer}", scan.prefill(mixer, "backward"), scan.BACKWARD) for mixer in scan.TRAINED),
     *(KernelModel(f"scan_decode_{mixer}", scan.decode(mixer), scan.DECODE) for mixer in MIXINGS),
     KernelModel("elementwise", elementwise.seconds, elementwise.COEFFICIENTS),
     KernelModel("algebra", algebra.seconds, algebra.COEFFICIENTS, spread=algebra.SPREAD),

@@ -8,6 +8,7 @@ from math import nan
 import numpy as np
 
 from gnomon.cost.experts import BLOCKS, COMBINE, DISPATCH
+from gnomon.cost.scan import TRAINED
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
 from gnomon.spec.workload import Floats
@@ -30,6 +31,7 @@ COLUMNS = {
     "mla_decode": ("batch", "heads", "kv_len", "kv_rank", "rope_dim"),
     "index_scores": ("batch", "heads", "q_len", "kv_len", "head_dim"),
     **{f"scan_{phase}_{mixer}": _SCAN for phase in ("prefill", "decode") for mixer in MIXINGS},
+    **{f"scan_backward_{mixer}": _SCAN for mixer in TRAINED},
     "elementwise": ("bytes_read", "bytes_written"),
     "algebra": ("flops", "bytes", "steps"),
     "all_reduce": _GROUP,
@@ -78,7 +80,7 @@ SAID = tuple(dict.fromkeys(name for names in BESIDE.values() for name in names))
 def kind_of(row: Mapping[str, str]) -> str:
     """The operator of a row: scans are named by an additional column."""
     op = row.get("op") or ""
-    return f"{op}_{row.get('mixer')}" if op in ("scan_prefill", "scan_decode") else op
+    return f"{op}_{row.get('mixer')}" if op in ("scan_prefill", "scan_decode", "scan_backward") else op
 
 
 def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:

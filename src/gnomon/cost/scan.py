@@ -40,11 +40,19 @@ PREFILL: Mapping[Mixing, Mapping[str, tuple[float, float, float]]] = {
 reach at tiles of 64; of the first Mamba, the vector units' share beside their exponentials."""
 
 
-def prefill(mixer: Mixing) -> Seconds:
+BACKWARD: Mapping[str, tuple[float, float, float]] = _PREFILL | {"launch_us": (60.0, 1.0, 400.0)}
+"""As of prompts, in three times the kernels (mamba_ssm 2.2 and flash-linear-attention 0.4, counted); nothing is
+measured."""
+TRAINED: tuple[Mixing, ...] = ("mamba2", "gated_delta")
+
+
+def prefill(mixer: Mixing, phase: str = "prefill") -> Seconds:
+    """Of prompts, and in training forward and backward."""
+
     def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
         rate = chip.vector_rate if mixer == "mamba" else chip.half_rate("bf16")
-        multiplied = scan_flops("prefill", mixer, shape) / (rate * c["rate"])
-        streamed = scan_bytes("prefill", mixer, shape) / (chip.memory_bandwidth_bytes_s * c["memory"])
+        multiplied = scan_flops(phase, mixer, shape) / (rate * c["rate"])
+        streamed = scan_bytes(phase, mixer, shape) / (chip.memory_bandwidth_bytes_s * c["memory"])
         # A head of a sequence has a multiprocessor to itself while there are enough of them.
         rounds = np.maximum(shape["sequences"] * shape["heads"] * shape["head_dim"] / 64 / chip.sm_count, 1.0)
         chained = chunks_of(shape)[0] * rounds * c["chunk_us"] * 1e-6

@@ -10,11 +10,13 @@ import numpy as np
 
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
 from gnomon.graph.dtypes import width
-from gnomon.graph.ops import Attention, Gemm, Op
+from gnomon.graph.ops import Attention, Gemm, Op, Scan
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
+COMPUTE = (Gemm, Attention, Scan)
+"""Operators that follow the clock."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
 """What an operator's time is multiplied by: 1, or draws of its error."""
@@ -68,7 +70,7 @@ def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: f
     """The backward pass, with what is recomputed in it. Collectives overlap with the GEMMs they may run
     concurrently with, but `sm_contention` of their time is lost to the SMs they take."""
     nodes = {node.name: node for node in tape.nodes}
-    own = [node.by_input for node in tape.nodes if node.own_overlap]
+    own = [node.dgrad for node in tape.nodes if node.own_overlap]
     own += [node.forward for node in tape.recomputed(mode) if node.own_overlap]
     overlapped = _own_overlap(own, times)
     for node in tape.nodes:
@@ -88,11 +90,11 @@ def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
 
 def _overlap(node: TapeNode, beside: Sequence[TapeNode], times: Times) -> Floats:
     """Seconds of collectives that overlap: gathers with the GEMMs by input, reductions with those by weight."""
-    *gathered, summed = (times[op] for op in node.by_input if op.kind in COLLECTIVES)
-    by_input = _sum(times, (op for other in beside for op in other.by_input))
-    by_weight = _sum(times, (op for other in beside for op in other.by_weight))
-    first = np.minimum(sum(gathered), by_input) if gathered else np.zeros(1)
-    return np.asarray(first + np.minimum(summed, by_weight))
+    *gathered, summed = (times[op] for op in node.dgrad if op.kind in COLLECTIVES)
+    dgrad = _sum(times, (op for other in beside for op in other.dgrad))
+    wgrad = _sum(times, (op for other in beside for op in other.wgrad))
+    first = np.minimum(sum(gathered), dgrad) if gathered else np.zeros(1)
+    return np.asarray(first + np.minimum(summed, wgrad))
 
 
 def _sum(times: Times, ops: Iterable[Op]) -> Floats:
@@ -101,8 +103,8 @@ def _sum(times: Times, ops: Iterable[Op]) -> Floats:
 
 def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> TapeCost:
     networked = [op for op in ops if op.kind in COLLECTIVES]
-    compute = [op for op in ops if isinstance(op, (Gemm, Attention))]
-    stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, (Gemm, Attention))]
+    compute = [op for op in ops if isinstance(op, COMPUTE)]
+    stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, COMPUTE)]
     attention = [op for op in compute if isinstance(op, Attention)]
 
     def total(figure: str, among: Iterable[Op]) -> Floats:

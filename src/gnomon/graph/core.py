@@ -1,4 +1,5 @@
-"""Attention over whole sequences, as training runs it: windows, values of other widths, sequences on several ranks."""
+"""Attention over whole sequences, as training runs it: causal or in both directions, inside windows, with values of
+other widths, over sequences on several ranks."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from gnomon.spec.workload import Batch, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreAttention(Attention):
-    """Forward over whole causal sequences, and backward to the gradients of queries, keys and values.
+    """Forward over whole sequences, and backward to the gradients of queries, keys and values.
 
     The batch holds what one rank has of each sequence; with several, each has an early piece and a late one, so that
     causal pairs are balanced.
     """
 
+    causal: bool = True
     over: int = 1
     """Ranks that a sequence lies on; each meets the keys of all."""
     traded: bool = False
@@ -27,11 +29,21 @@ class CoreAttention(Attention):
 
     def _pairs(self, batch: Batch) -> Floats:
         """Query-key pairs of one head on one rank."""
-        if self.window is None:
+        length = self.over * batch.prompt
+        if not self.causal:
+            pairs = batch.prefill_tokens * self._both_ways(length)
+        elif self.window is None:
             pairs = self.over * batch.prefill_pairs - (self.over - 1) / 2 * batch.prefill_tokens
         else:
-            pairs = np.asarray(batch.prefills * self.window.below(self.over * batch.prompt) / self.over)
+            pairs = np.asarray(batch.prefills * self.window.below(length) / self.over)
         return pairs * (self.over if self.traded else 1)
+
+    def _both_ways(self, length: Floats) -> Floats:
+        """Tokens that one sees on average, itself included: half of a window lies on each side."""
+        if self.window is None:
+            return length
+        reach = np.minimum(self.window.length // 2, length - 1)
+        return np.asarray(1 + reach * (2 * length - reach - 1) / np.maximum(length, 1))
 
     def queries(self, batch: Batch) -> Floats:
         return batch.prefill_tokens * (self.over if self.traded else 1)
@@ -44,10 +56,9 @@ class CoreAttention(Attention):
         sums |= {"context": self.over * batch.prefill_context}
         return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=mean)
 
-    @property
-    def scores_share(self) -> float:
-        """The share of the backward FLOPs that recomputes the scores."""
-        return self.head_dim / (3 * self.head_dim + 2 * self.values)
+    def recomputed_flops(self, batch: Batch) -> Floats:
+        """Of the five matmuls of the backward pass, one computes the scores again."""
+        return 2.0 * self._pairs(batch) * self.heads * self.head_dim
 
     def bytes(self, batch: Batch) -> Floats:
         """Forward queries, keys and values are read and the result written; backward all four and the result's

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.cuts import mixer_obstacle, widest
-from gnomon.graph.lowering.ends import embedding, head
-from gnomon.graph.lowering.layer import layer
-from gnomon.graph.lowering.parts import parts
-from gnomon.graph.lowering.site import STATE, Site
-from gnomon.graph.ops import LOGITS, Op
+from gnomon.graph.layers import Cut, Paged, Writer, write
+from gnomon.graph.layers.ends import embedding, head
+from gnomon.graph.lowering.site import STATE
+from gnomon.graph.ops import Op
+from gnomon.graph.passes.quantise import quantised
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import ENDS
+from gnomon.graph.style import NOTHING, SERVED
 from gnomon.graph.support import check_priced
-from gnomon.spec import Block, Model, MoeFfn, Strategy
+from gnomon.graph.tape import TapeNode
+from gnomon.spec import Model, MoeFfn, Strategy
+from gnomon.spec.formats import PLAIN_BITS, Formats
 from gnomon.spec.model import Ffn
 from gnomon.spec.narrowed import in_format
 
@@ -82,20 +85,33 @@ def lower(
     """
     check_degrees(model, strategy)
     model = in_format(model, dtype)
-    site = Site(
-        block=Block(mixer=None, ffn=None, count=1),
-        hidden=model.hidden,
-        strategy=strategy,
+    paged = Paged(
         dtype=dtype,
         kv_dtype=kv_dtype,
         state_dtype=state_dtype,
         one_sum=model.family in ONE_SUM,
         sequence_parallel_moe=sequence_parallel_moe,
         gathered=strategy.dp * fill,
+        dp=strategy.dp,
+        pp=strategy.pp,
     )
-    ops: list[Op] = [*embedding(model, strategy.tp), *parts(model.stem, site, "stem")] if ENDS[0] in ends else []
+    cut = Cut(tp=strategy.tp, ep=strategy.ep, dtype=STATE, matrix=dtype if dtype in PLAIN_BITS else "", paged=paged)
+
+    def writer(formats: Formats = ()) -> Writer:
+        return Writer(model, cut, SERVED, formats)
+
+    ops = list(_ops(embedding(writer()))) if ENDS[0] in ends else []
     for block in merged(model.blocks):
-        ops += layer(replace(site, block=block))
+        ops += _ops(write(writer(block.formats), block), block.count)
     if ENDS[1] in ends:
-        ops += [*parts(model.tail, site, "tail", LOGITS), *head(model, strategy.tp)]
+        ops += _ops(head(writer()))
     return Graph(tuple(merged(ops)))
+
+
+def _ops(nodes: Iterable[TapeNode], count: int = 1) -> Iterator[Op]:
+    """What a step runs forward, of so many equal layers, but for kernels that are part of others."""
+    for node in nodes:
+        if node.kernel is not None and node.kernel[0] is NOTHING:
+            continue
+        for op in node.forward:
+            yield from quantised(op if count == 1 else replace(op, count=op.count * count))

@@ -102,19 +102,21 @@ def index_bytes(shape: Shape, dtype: str) -> Floats:
     return np.asarray(channels * width(dtype) + 2.0 * shape["pairs"] * width("fp32"))
 
 
+Phase = Literal["decode", "prefill", "backward"]
 Mixing = Literal["mamba", "mamba2", "gated_delta", "lightning"]
 MIXINGS: tuple[Mixing, ...] = ("mamba", "mamba2", "gated_delta", "lightning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A state carried through the tokens of each sequence: in chunks for prompts, one token further for decodes.
+    """A state carried through the tokens of each sequence: in chunks for prompts and in training, one token further
+    for decodes; backward to the gradients of all it reads.
 
     The state has `heads` x `head_dim` x `state_dim` numbers. Of the first Mamba a channel is a head of one.
     """
 
     name: str
-    phase: Literal["decode", "prefill"]
+    phase: Phase
     mixer: Mixing
     heads: int
     head_dim: int
@@ -140,6 +142,10 @@ class Scan:
 
     def flops(self, batch: Batch) -> Floats:
         return scan_flops(self.phase, self.mixer, self.shape(batch))
+
+    def recomputed_flops(self, batch: Batch) -> Floats:
+        """Of the backward pass, those that compute again what the forward pass did not save."""
+        return scan_recomputed(self.mixer, self.shape(batch))
 
     def bytes(self, batch: Batch) -> Floats:
         return scan_bytes(self.phase, self.mixer, self.shape(batch))
@@ -171,15 +177,42 @@ def scan_flops(phase: str, mixer: Mixing, shape: Shape) -> Floats:
         # Decay, outer product and output; the delta rule first takes off what the state holds for the key.
         return np.asarray((7.0 if mixer == "gated_delta" else 5.0) * tokens * state)
     _, chunks, pairs = chunks_of(shape)
+    if phase == "backward":
+        # Every matmul of the forward pass has two gradients.
+        return 2 * scan_flops("prefill", mixer, shape) + scan_recomputed(mixer, shape) + _inverse_gradient(mixer, shape)
     if mixer == "mamba2":
         return np.asarray(2.0 * pairs * (shape["groups"] * keys + heads * values) + 4.0 * tokens * state)
     if mixer == "lightning":
         return np.asarray(2.0 * pairs * heads * (keys + values) + 4.0 * tokens * state)
     # Keys with keys, a triangular inverse, its matmuls with keys and with values, queries with keys, scores with
     # values; into the state, off it for the keys, off it for the queries.
-    filled = np.minimum(shape["chunk"], tokens / np.maximum(shape["sequences"], 1e-9))
-    inverse = chunks * heads * filled**3 / 3
+    inverse = chunks * heads * _filled(shape) ** 3 / 3
     return np.asarray(2.0 * pairs * heads * (3 * keys + 2 * values) + inverse + 6.0 * tokens * state)
+
+
+def _filled(shape: Shape) -> Floats:
+    """Tokens of a chunk."""
+    return np.minimum(shape["chunk"], shape["tokens"] / np.maximum(shape["sequences"], 1e-9))
+
+
+def scan_recomputed(mixer: Mixing, shape: Shape) -> Floats:
+    """Of the backward pass, what computes again what the forward pass did not save. Mamba-2: scores of a chunk, and
+    what goes into the state of each (mamba_ssm 2.2, `_mamba_chunk_scan_combined_bwd`). The delta rule: keys and values
+    as the inverse changes them, what goes into the states and what is off them for the keys, and queries with keys
+    (flash-linear-attention 0.4, `chunk_gated_delta_rule_bwd`)."""
+    tokens, heads, values, keys = (shape[name] for name in ("tokens", "heads", "head_dim", "state_dim"))
+    pairs, state = chunks_of(shape)[2], heads * values * keys
+    if mixer == "mamba2":
+        return np.asarray(2.0 * pairs * shape["groups"] * keys + 2.0 * tokens * state)
+    return np.asarray(2.0 * pairs * heads * (2 * keys + values) + 4.0 * tokens * state)
+
+
+def _inverse_gradient(mixer: Mixing, shape: Shape) -> Floats | float:
+    """The gradient of a triangular inverse is two matmuls of its size, where twice the inverse was counted."""
+    if mixer != "gated_delta":
+        return 0.0
+    cubes = chunks_of(shape)[1] * shape["heads"] * _filled(shape) ** 3
+    return np.asarray((2 * 2.0 - 2 / 3) * cubes)
 
 
 def scan_bytes(phase: str, mixer: Mixing, shape: Shape) -> Floats:
@@ -189,7 +222,14 @@ def scan_bytes(phase: str, mixer: Mixing, shape: Shape) -> Floats:
     state = heads * values * keys
     once = shape["sequences"] * 2.0 * state * shape["state_bytes"]
     each = (2.0 * heads * values + 2.0 * shape["groups"] * keys + heads) * width("bf16")
-    between = 4.0 * chunks_of(shape)[1] * state * width("fp32") if (phase, mixer) == ("prefill", "mamba2") else 0.0
+    states = chunks_of(shape)[1] * state if phase != "decode" else 0.0
+    if phase == "backward":
+        # All that is read, the gradient of the result, and gradients of all that was read; states and their gradients
+        # of every chunk are written and read.
+        each = (3.0 * heads * values + 4.0 * shape["groups"] * keys + 2.0 * heads) * width("bf16")
+        passes = 8.0 * width("fp32") if mixer == "mamba2" else 4.0 * width("bf16")
+        return np.asarray(shape["tokens"] * each + once + passes * states)
+    between = 4.0 * states * width("fp32") if (phase, mixer) == ("prefill", "mamba2") else 0.0
     return np.asarray(shape["tokens"] * each + once + between)
 
 

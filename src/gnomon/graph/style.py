@@ -103,8 +103,21 @@ class KernelStyle:
     """One kernel takes the loss of the logits as they are, and leaves their gradient in their place."""
     holds_logits: bool = False
     """The logits in the working format live until the loss is computed from their fp32 copy."""
+    lone_norm: Stream | None = None
+    """A norm that adds nothing to the stream first: of latents, heads, and behind the halves of a layer; None where it
+    is as the others."""
     head_norm: Stream | None = None
     """A norm over each head; None where it is as the others."""
+    last_norm: Stream | None = None
+    """The norm before the head; None where it is as the others."""
+    rope_in_place: bool = False
+    """Channels that do not turn are not touched."""
+    conv: Stream = Stream(1, 1, 2, 1)
+    """A convolution over the last few tokens, with its activation."""
+    by_row: bool = False
+    """One thread block takes a whole row, as norms and fused activations of serving engines do."""
+    joined_down: bool = False
+    """Latent attention projects queries, keys and values down in one GEMM."""
     keeps_gathered: bool = False
     """With sequence parallelism, the gathered input of a GEMM is saved; else its shard is saved and gathered again."""
     overlap_by_weight: bool = True
@@ -112,3 +125,22 @@ class KernelStyle:
     routes_once: bool = False
     """A token is sent to another node once for all experts it visits there, and handed on inside (DeepEP); else a copy
     for each expert crosses."""
+
+
+SERVED = KernelStyle(
+    norm=Stream(2, 2, 0, 0),
+    lone_norm=POINTWISE,
+    last_norm=Stream(2, 1, 0, 0),
+    rope=POINTWISE,
+    rope_in_place=True,
+    residual=NOTHING,
+    gated=Stream(2, 1, 0, 0),
+    plain=POINTWISE,
+    conv=POINTWISE,
+    product=Stream(2, 1, 0, 0),
+    loss=NOTHING,
+    embedding=POINTWISE,
+    joined_down=True,
+    by_row=True,
+)
+"""Serving engines' kernels: a residual is added in the norm behind it, and what reads the same input is one GEMM."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gnomon.graph.ops import Op
+from gnomon.graph.style import Stream
 
 SOURCE, RESULT = "in", "out"
 """The names of the tensors a tape begins and ends with."""
@@ -21,8 +22,12 @@ class TapeNode:
 
     name: str
     forward: tuple[Op, ...] = ()
-    by_input: tuple[Op, ...] = ()
-    by_weight: tuple[Op, ...] = ()
+    dgrad: tuple[Op, ...] = ()
+    """The gradient of what it reads; `passes.differentiate` derives it from the forward operators unless given."""
+    wgrad: tuple[Op, ...] = ()
+    """The gradient of its weights."""
+    kernel: tuple[Stream, float] | None = None
+    """Of one that streams memory: the engine's kernel, and bytes per row of one pass over its values."""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
@@ -85,7 +90,7 @@ class Tape:
     def backward_ops(self, mode: str) -> tuple[Op, ...]:
         """All the backward pass runs: what is recomputed, then the gradients of inputs and of weights."""
         again = _ops(node.forward for node in self.recomputed(mode))
-        return again + _ops(node.by_input + node.by_weight for node in reversed(self.nodes))
+        return again + _ops(node.dgrad + node.wgrad for node in reversed(self.nodes))
 
 
 def _ops(parts: Iterable[tuple[Op, ...]]) -> tuple[Op, ...]:

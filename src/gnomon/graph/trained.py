@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
-from gnomon.spec import AttentionMixer, Block, LatentAttention, Model, MoeFfn
-from gnomon.spec.parts import part_tensors
+from gnomon.spec import (
+    AttentionMixer,
+    Block,
+    Embedding,
+    GatedDelta,
+    LatentAttention,
+    Linear,
+    Mamba2,
+    Model,
+    MoeFfn,
+    Norm,
+    ShortConvolution,
+)
 
-HINT = "Dense networks and mixtures of experts are priced in training, with softmax or latent attention."
+HINT = "Dense networks, mixtures of experts, hybrids and encoders of text are priced in training."
+RECURRENT = (Mamba2, GatedDelta, ShortConvolution)
+"""Mixers that keep a state, with gradients."""
 
 
-def check_trained(model: Model) -> None:
-    """Raise InputError where the model has something whose gradient no operator stands for."""
+def check_trained(model: Model, plain: str = "") -> None:
+    """Raise InputError where the model has something whose gradient no operator stands for. `plain` names an engine
+    whose kernels are known for decoders of softmax or latent attention and feed-forwards alone."""
     why = next(_missing(model), "")
     if why:
         raise InputError(f"{model.name} cannot be priced in training yet: it has {why}", where="model", hint=HINT)
+    why = next(unusual(model), "") if plain else ""
+    if why:
+        message = f"{model.name} is not priced in training under {plain}: it has {why}"
+        raise InputError(message, where="model", hint="Use the engine megatron.")
 
 
 def _missing(model: Model) -> Iterator[str]:
@@ -27,7 +45,7 @@ def _missing(model: Model) -> Iterator[str]:
         yield "an embedding narrower than its layers"
     for block in model.blocks:
         yield from _of_block(block)
-    if model.stem or any(tensor.columns > 1 for tensor in part_tensors(model.tail)):
+    if not all(isinstance(part, Norm | Embedding | Linear) for part in model.stem + model.tail):
         yield "further parts before or after its layers"
 
 
@@ -35,15 +53,14 @@ def _of_block(block: Block) -> Iterator[str]:
     mixer, ffn = block.mixer, block.ffn
     if isinstance(mixer, AttentionMixer):
         yield from _of_attention(mixer)
-    elif not isinstance(mixer, LatentAttention):
-        yield "layers without attention" if mixer is None else f"layers of the kind {type(mixer).__name__}"
-    elif mixer.indexer:
-        yield "latent attention over chosen tokens"
-    if ffn is None:
-        yield "layers without a feed-forward"
+    elif isinstance(mixer, LatentAttention):
+        if mixer.indexer:
+            yield "latent attention over chosen tokens"
+    elif mixer is not None and not isinstance(mixer, RECURRENT):
+        yield f"layers of the kind {type(mixer).__name__}"
     if block.cross is not None:
         yield "cross-attention"
-    if block.stream_norms not in ((1, 2) if block.parallel else (2,)):
+    if block.stream_norms not in ((1, 2) if block.parallel else (block.halves - 1, block.halves, 2 * block.halves)):
         yield f"{block.stream_norms} norms in a layer"
     if block.extras:
         yield f"further parts in its layers ({block.extras[0].name})"
@@ -53,24 +70,52 @@ def _of_block(block: Block) -> Iterator[str]:
 
 def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
     features = {
-        "attention in both directions": not mixer.causal,
         "capped attention scores": mixer.logit_cap is not None,
-        "attention sinks": mixer.sinks,
-        "gated attention": mixer.output_gate,
-        "ALiBi position biases": mixer.alibi,
         "learned distances": mixer.relative_buckets > 0,
         "keys and values of other layers": mixer.shared_kv,
         "values that are its keys": mixer.tied_values,
-        "windows that do not slide": mixer.chunked,
     }
     yield from (name for name, there in features.items() if there)
 
 
+def unusual(model: Model) -> Iterator[str]:
+    """What plain decoders do not have."""
+    for block in model.blocks:
+        mixer = block.mixer
+        if not isinstance(mixer, AttentionMixer | LatentAttention):
+            yield "layers without attention" if mixer is None else f"layers of the kind {type(mixer).__name__}"
+        if isinstance(mixer, AttentionMixer):
+            features = {
+                "attention in both directions": not mixer.causal,
+                "attention sinks": mixer.sinks,
+                "gated attention": mixer.output_gate,
+                "ALiBi position biases": mixer.alibi,
+                "windows that do not slide": mixer.chunked,
+            }
+            yield from (name for name, there in features.items() if there)
+        if block.ffn is None:
+            yield "layers without a feed-forward"
+        if not block.parallel and block.stream_norms != block.halves:
+            yield f"{block.stream_norms} norms in a layer"
+    if model.stem or model.tail:
+        yield "further parts before or after its layers"
+
+
 def heads_of(block: Block) -> tuple[int, int]:
-    """Query heads and key-value heads of a layer; latent attention has as many of one as of the other."""
-    if isinstance(block.mixer, LatentAttention):
-        return block.mixer.heads, block.mixer.heads
-    return block.attention.heads, block.attention.kv_heads
+    """What tensor-parallel ranks share out of a mixer: query heads and key-value heads, of which latent attention has
+    as many; heads and their groups of a state space; channels of the feed-forward where there is no mixer."""
+    match block.mixer:
+        case AttentionMixer(heads=heads, kv_heads=kv_heads):
+            return heads, kv_heads
+        case Mamba2(heads=heads, groups=groups):
+            return heads, groups if groups > 1 else heads
+        case GatedDelta(value_heads=heads, key_heads=groups):
+            return heads, groups
+        case ShortConvolution(width=width):
+            return width, width
+        case LatentAttention(heads=heads):
+            return heads, heads
+    return block.feed_forward.inner, block.feed_forward.inner
 
 
 def windows_of(model: Model, seq: int) -> list[int]:

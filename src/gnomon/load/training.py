@@ -25,12 +25,22 @@ from gnomon.planning.training.asked import given_by, step_of
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import EngineChoice, Model, Plan, Pool, TrainingLoad
+from gnomon.spec.answers import NotModelled
 from gnomon.spec.training_job import TrainingJob
 
 
 def named_model(model: str | Path | Model) -> tuple[str, Model]:
     """A model and what it is called in an answer."""
     return (model.name, checked_model(model)) if isinstance(model, Model) else (str(model), load_model(model))
+
+
+def trained_on_text(model: Model) -> Model:
+    """A vision-language model as its decoder alone, which is what text trains: its tower is neither run nor loaded.
+    Other towers make what the decoder reads, and stay."""
+    if not model.towers or any(tower.name != "vision" for tower in model.towers):
+        return model
+    left = NotModelled(option="vision tower", why="a step of text neither runs nor loads it: the decoder alone learns")
+    return replace(model.alone, not_modelled=(*model.not_modelled, left))
 
 
 def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
@@ -42,7 +52,7 @@ def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
         raise InputError(f"{plan.replicas} is not 1, as training needs it", where="replicas", hint=hint)
     return TrainingJob(
         name=plan.model,
-        model=load_model(plan.model),
+        model=trained_on_text(load_model(plan.model)),
         pool=pool or plan_pool(plan),
         strategy=plan.strategy,
         recipe=recipe_of(plan.engine.settings),
@@ -61,6 +71,7 @@ def bind_training(
     with named_by("--engine"):
         chosen = training_engine(engine)
     name, found = named_model(model)
+    found = trained_on_text(found)
     pool, profile = under_limit(pool, _profile(pool, chosen, found), POWER_LIMIT)
     return TrainingBinding(name=name, model=found, pool=pool, engine=chosen, profile=profile)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon.engines.megatron.options import Value
 from gnomon.errors import shown
+from gnomon.graph.trained import unusual
 from gnomon.spec import AttentionMixer, DenseFfn, LatentAttention, Model, MoeFfn
 from gnomon.spec.training_job import TrainingJob
 
@@ -46,7 +47,9 @@ def _heads(model: Model) -> dict[str, Value]:
             "--v-head-dim": mixer.value_dim,
             "--qk-layernorm": True,
         }
-    mixer = model.blocks[0].attention
+    mixer = next((block.mixer for block in model.blocks if isinstance(block.mixer, AttentionMixer)), None)
+    if mixer is None:
+        return {}
     grouped = mixer.kv_heads != mixer.heads
     return {
         "--num-attention-heads": mixer.heads,
@@ -73,6 +76,7 @@ def not_expressed(job: TrainingJob) -> list[str]:
         missing.append("norms after the halves of a layer: Megatron-LM has them before")
     if any(isinstance(block.mixer, AttentionMixer) and block.mixer.qk_norm_whole for block in model.blocks):
         missing.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
+    missing += [f"{what}: its options make a plain decoder" for what in dict.fromkeys(unusual(model))]
     if model.mtp:
         missing.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
     return missing + ([] if model.learned_positions else _rope(job.config)[1])

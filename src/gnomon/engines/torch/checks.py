@@ -19,7 +19,7 @@ DTYPES = ("bf16", "fp32")
 
 def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
     """Raise InputError where the runner does not support a job, naming what it supports."""
-    check_trained(model)
+    check_trained(model, "the built-in runner")
     _check_recipe(recipe, dtype)
     _check_strategy(strategy)
     _check_model(model, strategy, load)

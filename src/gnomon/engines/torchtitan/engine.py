@@ -89,7 +89,7 @@ class TorchTitan:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
-        check_trained(model)
+        check_trained(model, self.title)
         check_experts(model, strategy, recipe)
         if model.is_moe or not all(isinstance(block.mixer, AttentionMixer) for block in model.blocks):
             message = f"{model.name} is not priced under TorchTitan: dense networks with softmax attention are"

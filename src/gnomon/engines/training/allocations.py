@@ -104,7 +104,7 @@ class _Steps:
 
     def _weight(self, node: TapeNode, at: int) -> tuple[float, int]:
         """Parameters that a node multiplies by, and the tape they belong to: a tied head's are the embedding's."""
-        if node.by_weight and not node.parameters:
+        if node.wgrad and not node.parameters:
             return self.tapes[0].parameters, 0
         return node.parameters, at
 

@@ -22,7 +22,7 @@ from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
 from gnomon.graph.core import CoreAttention
-from gnomon.graph.ops import Op
+from gnomon.graph.ops import Op, Scan
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Model
 from gnomon.spec.workload import Floats
@@ -88,7 +88,7 @@ def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
         for parts in found
         for tape in parts.values()
         for node in tape.nodes
-        for op in node.forward + node.by_input + node.by_weight
+        for op in node.forward + node.dgrad + node.wgrad
     ]
 
 
@@ -161,9 +161,9 @@ def _unit(
     forward, backward = passes
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
-    # Of the five matmuls of a fused attention's backward, one recomputes the scores.
-    back = (op for node in tape.nodes for op in node.by_input if isinstance(op, CoreAttention))
-    again = again + sum((op.count * op.flops(batch) * op.scores_share for op in back), np.zeros(1))
+    # What the kernels of a gradient compute again inside.
+    back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, CoreAttention | Scan))
+    again = again + sum((op.count * op.recomputed_flops(batch) for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
     saved = power["active_w"] * (1 / clock_slowdown - clock_slowdown)
     cooled = [

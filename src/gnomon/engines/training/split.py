@@ -15,8 +15,8 @@ def split_backward(
 ) -> tuple[TapeCost, TapeCost]:
     """The pass by input, with what is recomputed, and the pass by weight. Apart, the reductions of tensor parallelism
     have no GEMMs by weight to overlap with."""
-    by_input = replace(tape, nodes=tuple(replace(node, by_weight=()) for node in tape.nodes))
-    weighted = (replace(node, forward=node.by_weight, own_overlap=False) for node in tape.nodes)
+    by_input = replace(tape, nodes=tuple(replace(node, wgrad=()) for node in tape.nodes))
+    weighted = (replace(node, forward=node.wgrad, own_overlap=False) for node in tape.nodes)
     by_weight = replace(tape, nodes=tuple(weighted))
     return tapes.backward(by_input, mode, times, batch, sm_contention), tapes.forward(by_weight, times, batch)
 
@@ -24,7 +24,7 @@ def split_backward(
 def deferred_bytes(tape: Tape) -> float:
     """Bytes per token that stay from the backward by input to that by weight: what GEMMs by weight read, the inputs
     of the matrices and the gradients of their outputs."""
-    weighted = [node for node in tape.nodes if node.by_weight]
+    weighted = [node for node in tape.nodes if node.wgrad]
     inputs = sorted({name for node in weighted for name in node.keeps})
     gradients = sorted({name for node in weighted for name in node.writes})
     return sum(tape.sizes[name] for name in inputs) + sum(tape.sizes[name] for name in gradients)

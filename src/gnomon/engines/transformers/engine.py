@@ -70,7 +70,7 @@ class Transformers:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
-        check_trained(model)
+        check_trained(model, self.title)
         check_experts(model, strategy, recipe)
         for name in ("tp", "pp", "cp", "ep"):
             if getattr(strategy, name) > 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.formats import gemm_dtype
-from gnomon.graph.ops import TOKENS, Collective, Elementwise, Op, Size
+from gnomon.graph.ops import TOKENS, Collective, Op
 from gnomon.spec import Block, Strategy
 from gnomon.spec.formats import PLAIN_BITS
 
@@ -24,14 +24,6 @@ class Site:
     strategy: Strategy
     dtype: str
     kv_dtype: str
-    state_dtype: str = STATE
-    """Of what mixers without a cache keep."""
-    one_sum: bool = False
-    """Parallel halves are added before the all-reduce, not after."""
-    gathered: float = 1.0
-    """Tokens of all data-parallel ranks over those of this one."""
-    sequence_parallel_moe: bool = False
-    """Tensor-parallel ranks split their tokens before experts that several data-parallel ranks share."""
 
     @property
     def count(self) -> int:
@@ -49,14 +41,6 @@ class Site:
         if format is not None:
             return gemm_dtype(format)
         return self.dtype if self.dtype in PLAIN_BITS else STATE
-
-
-def stream(name: str, values: float, reads: float, writes: float, count: int = 1, rows: Size = TOKENS) -> Elementwise:
-    """An operator that reads and writes so many times `values` numbers per token."""
-    size = values * width(STATE)
-    return Elementwise(
-        name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=count, by_row=True
-    )
 
 
 def all_reduce(name: str, site: Site, values: int | None = None) -> Iterator[Op]:

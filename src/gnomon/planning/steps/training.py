@@ -16,7 +16,7 @@ from gnomon.engines.training.layer_cost import ENDS, tapes_of, units
 from gnomon.engines.training.memory import has_ends
 from gnomon.engines.training.stages import kind_names
 from gnomon.errors import InputError, placed
-from gnomon.graph.ops import Attention, Gemm, Op
+from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
 from gnomon.planning.steps.energy import carbon_g
 from gnomon.planning.training.asked import possible_step
@@ -197,11 +197,11 @@ def _operators(
 def _share_of(op: Op, clock_slowdown: float, shown: float) -> float:
     if op.kind in COLLECTIVES:
         return shown
-    return clock_slowdown if isinstance(op, (Gemm, Attention)) else 1.0
+    return clock_slowdown if isinstance(op, tapes.COMPUTE) else 1.0
 
 
 def _all(tape: Tape) -> list[Op]:
-    return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
+    return [op for node in tape.nodes for op in node.forward + node.dgrad + node.wgrad]
 
 
 def _line(step: TrainingStep, name: str, drawn: Floats, bound: str) -> OperatorTime:

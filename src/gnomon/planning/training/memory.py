@@ -247,7 +247,7 @@ def _passes(step: TrainingStep) -> dict[str, tuple[MemoryPass, MemoryPass]]:
 def _both(tape: Tape, mode: str, times: Times, tokens: float, splits: bool) -> tuple[MemoryPass, MemoryPass]:
     there = [node.forward for node in tape.nodes]
     back = [node.forward for node in tape.recomputed(mode)]
-    back += [node.by_input + node.by_weight for node in reversed(tape.nodes)]
+    back += [node.dgrad + node.wgrad for node in reversed(tape.nodes)]
     kept = tape.saved_activation_bytes(mode) * tokens
     held = max(kept, deferred_bytes(tape) * tokens) if splits else kept
     return (

@@ -1,0 +1,65 @@
+"""One rank's part of a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnomon.graph.ops import TOKENS, Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paged:
+    """Steps of prompts and decodes over a paged cache, as serving engines run them."""
+
+    dtype: str
+    """The format that most weights are served in."""
+    kv_dtype: str
+    state_dtype: str
+    """Of what mixers without a cache keep."""
+    one_sum: bool = False
+    """Parallel halves are added before the all-reduce, not after."""
+    gathered: float = 1.0
+    """Tokens of all data-parallel ranks over those of this one."""
+    sequence_parallel_moe: bool = False
+    """Tensor-parallel ranks split their tokens before experts that several data-parallel ranks share."""
+    dp: int = 1
+    pp: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How a layer is sharded, and the length of a sequence. Tokens of a batch are those of one context-parallel
+    rank."""
+
+    seq: int = 0
+    tp: int = 1
+    sequence_parallel: bool = False
+    """Tensor-parallel ranks also hold a part of the tokens between the matrices."""
+    dtype: str = "bf16"
+    matrix: str = ""
+    """The format that GEMMs with weights run in, where it is narrower than activations."""
+    cp: int = 1
+    """Ranks a sequence lies on."""
+    cp_comm: str = "p2p"
+    """How they exchange keys and values: one of `spec.training.CP_COMMS`."""
+    ep: int = 1
+    """Ranks the experts of a layer lie on."""
+    expert_tp: int = 1
+    """Ranks that each expert's matrices are cut over."""
+    paged: Paged | None = None
+    """None where whole sequences run, as in training."""
+
+    @property
+    def share(self) -> float:
+        """The part of the tokens a rank holds between the matrices."""
+        return 1 / self.tp if self.sequence_parallel else 1.0
+
+    @property
+    def rows(self) -> Rows:
+        return Rows("tokens", self.share)
+
+    @property
+    def routed(self) -> Rows:
+        """Tokens that a rank routes to experts."""
+        split = self.paged is not None and self.paged.sequence_parallel_moe
+        return Rows("tokens", 1 / self.tp) if split else TOKENS if self.paged else self.rows

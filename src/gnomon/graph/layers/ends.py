@@ -1,0 +1,81 @@
+"""What comes before the layers and after them: the embedding, and the head with the loss or the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gnomon.graph.formats import gemm_dtype
+from gnomon.graph.layers.parts import parts
+from gnomon.graph.layers.writer import Writer
+from gnomon.graph.ops import LOGITS, TOKENS, Elementwise
+from gnomon.graph.tape import RESULT, SOURCE, TapeNode
+from gnomon.spec import Embedding
+
+LOSS_BYTES = 4.0
+"""The loss is taken in fp32, and so is the choice of the next token."""
+
+
+def embedding(writer: Writer) -> Iterator[TapeNode]:
+    """Ranks hold rows of the table; each fills in what it has, and the sum makes it whole."""
+    model, cut, style = writer.model, writer.cut, writer.style
+    writer.sizes[SOURCE] = 0.0
+    vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
+    made = "embedded" if any(not isinstance(part, Embedding) or part.rows > 1 for part in model.stem) else RESULT
+    written = {"found": channels} if cut.tp > 1 else {made: channels * writer.wide}
+    look_up = writer.elementwise("embedding", style.embedding, channels, (), written, False)
+    table = Elementwise(
+        name="embedding.by_weight", rows=vocab, read_per_row=0.0, written_per_row=channels * writer.value,
+        efficiency=style.embedding.gradient_efficiency,
+    )  # fmt: skip
+    yield replace(look_up, wgrad=(table,), parameters=vocab * channels + model.learned_positions * model.hidden)
+    if cut.tp > 1:
+        kind = "reduce_scatter" if cut.sequence_parallel else "all_reduce"
+        name = "embedding.all_reduce" if cut.paged else "embedding.leave"
+        writer.sizes[made] = writer.stream
+        yield writer.collective(name, kind, ("found",), (made,), channels)
+    yield from parts(writer, model.stem, "stem", made, RESULT)
+
+
+def head(writer: Writer) -> Iterator[TapeNode]:
+    writer.sizes[RESULT] = 0.0
+    model, cut, style = writer.model, writer.cut, writer.style
+    vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
+    rows, made = (LOGITS if cut.paged else TOKENS), SOURCE
+    if model.final_norm or cut.paged:
+        yield writer.norm("head.norm", SOURCE, "normed", style.last_norm)
+        made = "normed"
+    made = yield from parts(writer, model.tail, "tail", made, rows=LOGITS if cut.paged else None)
+    whole = yield from writer.enter("head", made)
+    dtype = gemm_dtype(model.head_format) if model.head_format and cut.paged else cut.dtype
+    logits = writer.linear("head.logits", "", whole, {"logits": vocab}, channels, rows, dtype=dtype)
+    yield replace(logits, parameters=0.0 if model.tied_embeddings else logits.parameters)
+    yield from _sample(writer) if cut.paged else _loss(writer, vocab)
+
+
+def _sample(writer: Writer) -> Iterator[TapeNode]:
+    """In fp32: written once, then read to find the largest, to sum, and to draw."""
+    vocab = writer.model.vocab
+    if writer.cut.tp > 1:
+        gather = replace(writer.exchange("head.all_gather", "all_gather", vocab * writer.value), rows=LOGITS)
+        yield TapeNode(name=gather.name, forward=(gather,))
+    wide = vocab * LOSS_BYTES
+    drawn = Elementwise(name="head.sample", rows=LOGITS, read_per_row=3 * wide, written_per_row=wide)
+    yield TapeNode(name=drawn.name, forward=(drawn,))
+
+
+def _loss(writer: Writer, vocab: int) -> Iterator[TapeNode]:
+    style = writer.style
+    if writer.cut.tp > 1:
+        # Largest value, target's value and sum of each row are all-reduced: three numbers per token.
+        writer.sizes["agreed"] = 0.0
+        yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
+    if style.fused_loss:
+        loss = writer.elementwise("head.loss", style.loss, vocab, ("logits",), {}, True)
+        yield replace(loss, passes_on=True, writes=(RESULT,))
+        return
+    writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
+    yield replace(writer.elementwise("head.widen", style.widen, vocab, ("logits",), {}, False), writes=("wide",))
+    loss = writer.elementwise("head.loss", style.loss, vocab, ("wide",), {}, False)
+    held = vocab * writer.value if style.holds_logits else 0.0
+    yield replace(loss, writes=("likely",), keeps=("likely",), scratch=held, gradient_scratch=vocab * LOSS_BYTES)

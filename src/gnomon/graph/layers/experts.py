@@ -1,0 +1,207 @@
+"""Experts of a mixture: which tokens visit them, how they get there, and the kernels that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.layers.writer import Writer
+from gnomon.graph.ops import Collective, Elementwise, Experts, Gemm, Rows
+from gnomon.graph.routing import TokenRouting
+from gnomon.graph.style import Stream
+from gnomon.graph.tape import TapeNode
+from gnomon.spec import MoeFfn
+
+SCORE_BYTES, MAP_BYTES = 4.0, 1.0
+"""The router's shares are fp32, and a byte says whether a token visits an expert."""
+CHOICE_BYTES = 8
+"""Of an expert's number and its weight, in four bytes each, which travel with a token."""
+SCALE_BLOCK = 128
+"""Channels that share a scale, of four bytes, where a token travels in eight bits."""
+
+
+def one_kernel(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator[TapeNode]:
+    """Experts as serving engines run them: tokens of all data-parallel ranks meet at the experts, which are spread over
+    the ranks of both kinds (expert parallel), or cut among them, and one kernel does the rest.
+
+    Tensor-parallel ranks hold the same tokens. Where they split them first (`Paged.sequence_parallel_moe`), each
+    routes its own; else all do the same, and reduce the results.
+    """
+    cut, how, hidden, rows = writer.cut, writer.cut.paged, writer.model.hidden, writer.cut.routed
+    assert how is not None
+    dtype = ffn.router_dtype or cut.dtype
+    if dtype != cut.dtype:
+        wider = Stream(1, width(dtype) / writer.value, 0, 0)
+        yield writer.elementwise("ffn.router.widen", wider, hidden, (read,), {}, False, rows)
+    yield writer.linear("ffn.router", "", read, {"ffn.scores": ffn.experts}, hidden, rows, dtype=dtype)
+    chosen = Stream(1, 2 * ffn.topk / ffn.experts, 0, 0)
+    yield writer.elementwise("ffn.choose", chosen, ffn.experts, ("ffn.scores",), {}, False, rows)
+    yield from _met(writer, "ffn.dispatch", "all_gather", _dispatched_bytes(writer, ffn))
+    stored = writer.stored("expert_up")
+    kernel = Experts(
+        name="ffn.experts",
+        tokens=Rows("tokens", how.gathered),
+        hidden=hidden,
+        inner=ffn.inner // (cut.tp * how.dp if cut.ep == 1 else 1),
+        experts=ffn.experts,
+        topk=ffn.topk,
+        dtype=writer.dtype_of("expert_up"),
+        padded_to=stored.padded_to if stored else (1, 1),
+        ranks=cut.ep,
+    )
+    yield TapeNode(name=kernel.name, forward=(kernel,), reads=(read,), writes=(written,))
+    yield from _met(writer, "ffn.combine", "reduce_scatter", hidden * writer.value)
+
+
+def joined(writer: Writer) -> Iterator[TapeNode]:
+    """The results of tensor-parallel ranks: summed, or gathered where each has those of its own tokens."""
+    cut = writer.cut
+    if cut.paged and cut.paged.sequence_parallel_moe:
+        yield writer.collective("ffn.all_gather", "all_gather", ("fed",), ())
+    else:
+        yield from writer.summed("ffn", "fed")
+
+
+def _met(writer: Writer, name: str, op: str, bytes_per_token: float) -> Iterator[TapeNode]:
+    """Tokens of the data-parallel ranks brought together, or their sums taken apart again.
+
+    Ranks stand as vLLM orders them: tensor-parallel ones next to each other, then stages, then data-parallel ones.
+    """
+    cut, how = writer.cut, writer.cut.paged
+    if how is None or how.dp == 1:
+        return
+    split = how.sequence_parallel_moe
+    ranks, stride = (cut.tp * how.dp, 1) if split else (how.dp, cut.tp * how.pp)
+    found = writer.exchange(name, op, bytes_per_token, ranks, stride)
+    yield TapeNode(name=name, forward=(replace(found, rows=Rows("tokens", how.gathered)),))
+
+
+def _dispatched_bytes(writer: Writer, ffn: MoeFfn) -> float:
+    """A token's channels, quantised before they leave where the experts are, and its choices."""
+    narrow = writer.cut.paged is not None and writer.cut.paged.dtype == "fp8"
+    channels = width("fp8") + 4 / SCALE_BLOCK if narrow else writer.value
+    return writer.model.hidden * channels + ffn.topk * CHOICE_BYTES
+
+
+def grouped(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator[TapeNode]:
+    """Experts as training engines run them: tokens sent to where their experts are, and grouped GEMMs.
+
+    Tokens choose experts evenly, as load-balancing losses aim for: every rank gets as many rows as it sends,
+    and every expert as many as the next. Shares are multiplied in with the activation, so that what experts give need
+    not stay.
+    """
+    yield from _route(writer, ffn, read)
+    arrived = yield from _dispatch(writer, ffn, read)
+    yield from _experts(writer, ffn, arrived)
+    yield from _combine(writer, ffn, written)
+
+
+def rows_of(writer: Writer, ffn: MoeFfn) -> Rows:
+    """Rows that a rank's experts work on: those of its tokens, and of the ranks that share its experts' matrices."""
+    return Rows("tokens", ffn.topk * writer.cut.share * writer.cut.expert_tp)
+
+
+def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
+    """Scores in the working format, then fp32 shares of the chosen and a map of them."""
+    cut, n = writer.cut, ffn.experts
+    gate = writer.linear(
+        "ffn.router", "", read, {"ffn.scores": n}, writer.model.hidden, cut.rows, ffn.router_bias, cut.dtype
+    )
+    yield replace(gate, parameters=gate.parameters + n * ffn.correction)
+    writer.sizes |= {"ffn.shares": n * SCORE_BYTES * cut.share, "ffn.map": n * MAP_BYTES * cut.share}
+    read_bytes, made = n * writer.value, n * (SCORE_BYTES + MAP_BYTES)
+    yield TapeNode(
+        name="ffn.choose",
+        forward=(Elementwise(name="ffn.choose", rows=cut.rows, read_per_row=read_bytes, written_per_row=made),),
+        reads=("ffn.scores",),
+        writes=("ffn.shares", "ffn.map"),
+        keeps=("ffn.shares", "ffn.map"),
+    )
+
+
+def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, None, str]:
+    """A row for each token and expert it visits, in the order of experts, sent to where they are."""
+    cut, hidden = writer.cut, writer.model.hidden
+    rows = Rows("tokens", ffn.topk * cut.share)
+    now = "permuted"
+    yield _moved(writer, "ffn.permute", read, now, rows, hidden)
+    if cut.ep > 1:
+        yield _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", rows, ffn)
+        now = "arrived"
+    if cut.expert_tp > 1:
+        yield _sent(writer, "ffn.dispatch.enter", "all_gather", now, "joined", rows_of(writer, ffn), ffn)
+        now = "joined"
+    if cut.ep > 1 and ffn.experts > cut.ep:
+        yield _moved(writer, "ffn.sort", now, "sorted", rows_of(writer, ffn), hidden)
+        now = "sorted"
+    return now
+
+
+def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
+    """Two grouped GEMMs, one matrix per expert of this rank, with the activation between."""
+    hidden, rows, inner = writer.model.hidden, rows_of(writer, ffn), ffn.inner // writer.cut.expert_tp
+    up = {"expert.gate": inner, "expert.up": inner} if ffn.gated else {"expert.up": inner}
+    yield _gemms(writer, "ffn.experts.up", ffn, read, up, hidden)
+    if ffn.gated:
+        yield from writer.gate("ffn.experts.", inner, ("expert.gate", "expert.up"), "expert.active", rows)
+    else:
+        plain, reads = writer.style.plain, ("expert.up",)
+        yield writer.rowed("ffn.experts.activation", plain, inner, reads, "expert.active", True, rows)
+    yield _gemms(writer, "ffn.experts.down", ffn, "expert.active", {"given": hidden}, inner)
+
+
+def _gemms(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, int], k: int) -> TapeNode:
+    """One GEMM for each expert of the rank, over equal parts of the rows."""
+    experts, n, rows = ffn.experts // writer.cut.ep, sum(widths.values()), rows_of(writer, ffn)
+    each, dtype = Rows("tokens", rows.factor / experts), writer.dtype_of("expert_up")
+    writer.sizes |= {written: size * writer.value * rows.factor for written, size in widths.items()}
+    parameters = float(experts * n * (k + ffn.bias))
+    return TapeNode(
+        name=name,
+        forward=(Gemm(name=name, m=each, n=n, k=k, dtype=dtype, batch=experts),),
+        reads=(read,),
+        writes=tuple(widths),
+        keeps=(read,),
+        parameters=parameters,
+        experts=parameters,
+    )
+
+
+def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
+    """Rows sent back to the ranks of their tokens, and the rows of a token added up."""
+    cut, hidden = writer.cut, writer.model.hidden
+    now = "given"
+    if cut.ep > 1 and ffn.experts > cut.ep:
+        yield _moved(writer, "ffn.unsort", now, "unsorted", rows_of(writer, ffn), hidden)
+        now = "unsorted"
+    rows = Rows("tokens", ffn.topk * cut.share)
+    if cut.expert_tp > 1:
+        node = _sent(writer, "ffn.combine.leave", "reduce_scatter", now, "parted", rows_of(writer, ffn), ffn)
+        writer.sizes["parted"] = hidden * writer.value * rows.factor
+        yield node
+        now = "parted"
+    if cut.ep > 1:
+        yield _sent(writer, "ffn.combine", "all_to_all", now, "returned", rows, ffn)
+        now = "returned"
+    yield _moved(writer, "ffn.unpermute", now, written, rows, hidden, cut.share)
+
+
+def _moved(writer: Writer, name: str, read: str, written: str, rows: Rows, hidden: int, share: float = 0.0) -> TapeNode:
+    """Rows put in another order; `share` of tokens where several rows of one are added up."""
+    writer.sizes[written] = hidden * writer.value * (share or rows.factor)
+    size = hidden * writer.value
+    op = Elementwise(name=name, rows=rows, read_per_row=size, written_per_row=size)
+    return TapeNode(name=name, forward=(op,), reads=(read,), writes=(written,))
+
+
+def _sent(writer: Writer, name: str, op: str, read: str, written: str, rows: Rows, ffn: MoeFfn) -> TapeNode:
+    """Rows to other ranks: those that hold other experts (an all-to-all), or those with parts of the same ones."""
+    cut, size = writer.cut, writer.model.hidden * writer.value * rows.factor
+    ranks, stride = (cut.ep, cut.expert_tp) if op == "all_to_all" else (cut.expert_tp, 1)
+    writer.sizes[written] = size
+    found: Collective = writer.exchange(name, op, size, ranks, stride)
+    if op == "all_to_all" and writer.style.routes_once:
+        routing = TokenRouting(experts=ffn.experts, topk=ffn.topk, groups=ffn.groups, topk_groups=ffn.topk_groups)
+        found = replace(found, routed=routing)
+    return TapeNode(name=name, forward=(found,), reads=(read,), writes=(written,))

@@ -1,0 +1,112 @@
+"""Softmax attention over whole sequences: in one kernel or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import gcd
+
+from gnomon.graph.core import CoreAttention
+from gnomon.graph.layers.writer import Writer
+from gnomon.graph.ops import PROMPT, ROW_BYTES, Gemm, Op, Rows, Size
+from gnomon.graph.style import Stream
+from gnomon.graph.tape import TapeNode
+from gnomon.graph.windows import Window
+
+LSE_BYTES = 4.0
+"""Fused attention saves one fp32 number per head and token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """What one rank's core attention works on."""
+
+    heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: Window | None = None
+    causal: bool = True
+    sinks: bool = False
+
+
+def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
+    """Queries, keys and values to `mixed`."""
+    if writer.style.softmax is None:
+        yield _fused(writer, of, reads)
+    else:
+        yield from _in_parts(writer, of, writer.style.softmax, reads)
+
+
+# Backward, the gradient of the queries is summed in fp32, and grouped keys and values get one for each query head.
+def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
+    value, dtype = writer.value, writer.cut.dtype
+    kernel = CoreAttention(
+        name="attention.core", phase="forward", heads=of.heads, kv_heads=of.kv_heads, head_dim=of.key_dim,
+        value_dim=of.value_dim, window=of.window, causal=of.causal, over=writer.cut.cp, kv_dtype=dtype,
+        dtype=dtype,
+    )  # fmt: skip
+    writer.sizes |= {"mixed": of.heads * of.value_dim * value, "lse": of.heads * LSE_BYTES}
+    grouped = of.heads * (of.key_dim + of.value_dim) * value if of.kv_heads < of.heads else 0.0
+    return TapeNode(
+        name="attention.core",
+        forward=(kernel,),
+        reads=reads,
+        writes=("mixed", "lse"),
+        keeps=(*reads, "mixed", "lse"),
+        cheap=not writer.style.stop_early,
+        parameters=float(of.heads * of.sinks),
+        gradient_scratch=of.heads * of.key_dim * 4.0 + grouped,
+    )
+
+
+def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
+    """Scores, softmax and context as kernels of their own, over the whole square."""
+    (queries, keys, values), style, cut = reads, writer.style, writer.cut
+    square, mixed = of.heads * cut.seq, of.heads * of.value_dim
+    several = Rows("prefills", of.heads)
+    sizes: dict[str, tuple[Size, Size, Size]] = {
+        "scores": (PROMPT, PROMPT, of.key_dim),
+        "context": (PROMPT, of.key_dim, PROMPT),
+    }
+
+    # Heads lie side by side, so that each begins where its width says; scores are as wide as a sequence.
+    narrow, wide = (gcd(ROW_BYTES, round(width * writer.value)) for width in (of.key_dim, cut.seq))
+
+    def matmul(name: str, of: str, times: int = 1) -> Op:
+        m, n, k = sizes[of]
+        out = wide if of == "scores" else narrow
+        return Gemm(
+            name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times, aligned=narrow, out_aligned=out
+        )
+
+    writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
+    yield TapeNode(
+        name="attention.scores",
+        forward=(matmul("attention.scores", "scores"),),
+        dgrad=(matmul("attention.scores.by_input", "context", 2),),
+        reads=(queries, keys),
+        writes=("scores",),
+        keeps=(queries, keys),
+        cheap=True,
+    )
+    soft = writer.elementwise("attention.softmax", softmax, square, ("scores",), {"shares": square}, True)
+    yield replace(soft, keeps=("shares",), cheap=True)
+    shares = "shares"
+    if style.dropout:
+        writer.sizes["attention.dropped"] = square
+        drop = writer.elementwise("attention.drop", style.dropout, square, ("shares",), {"left": square}, False)
+        yield replace(drop, writes=(*drop.writes, "attention.dropped"), keeps=("attention.dropped",), cheap=True)
+        shares = "left"
+    yield TapeNode(
+        name="attention.context",
+        forward=(matmul("attention.context", "context"),),
+        dgrad=(
+            matmul("attention.context.by_input", "scores"),
+            matmul("attention.context.by_value", "context"),
+        ),
+        reads=(shares, values),
+        writes=("mixed",),
+        keeps=(shares, values),
+        cheap=True,
+    )

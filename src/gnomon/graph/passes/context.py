@@ -1,0 +1,101 @@
+"""Context parallelism: attention over sequences that lie on several ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.graph.core import CoreAttention
+from gnomon.graph.layers.writer import WIDE, Writer
+from gnomon.graph.ops import TOKENS, Op
+from gnomon.graph.streams import streamed
+from gnomon.graph.tape import TapeNode
+
+
+def across(node: TapeNode, writer: Writer) -> TapeNode:
+    """Attention as the ranks of a sequence run it together; what is not attention runs as it did."""
+    core = next((op for op in node.forward if isinstance(op, CoreAttention)), None)
+    return node if core is None or writer.cut.cp == 1 else _COMMS[writer.cut.cp_comm](writer, core, node)
+
+
+def _cached(core: CoreAttention) -> int:
+    """Channels of keys and values together."""
+    return core.kv_heads * (core.head_dim + core.values)
+
+
+def _ring(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
+    """Ring attention: keys and values travel around the ranks, overlapped with attention over those that have arrived;
+    backward their gradients travel with them, one hop more."""
+    cut, merged = writer.cut, writer.style.merged
+    each = core.heads * (core.head_dim + core.values) if merged else _cached(core)
+    size, summed = each * writer.value, each * (WIDE if merged else writer.value)
+    # A neighbour is at most as far away as half the ring is wide.
+    apart = -(-cut.tp * cut.cp // 2)
+
+    def hops(name: str, count: int, size: float) -> Op:
+        return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
+
+    there: tuple[Op, ...] = (hops("attention.ring", cut.cp - 1, size),)
+    back: tuple[Op, ...] = (hops("attention.ring.by_input", 2 * cut.cp - 1, size),)
+    if merged:
+        mixed, rows = core.heads * core.values * writer.value, TOKENS
+        both = (("attention.merge", merged), ("attention.merge.by_input", merged.backward))
+        more = [replace(op, count=op.count * (cut.cp - 1)) for op in (streamed(*one, mixed, rows) for one in both)]
+        keys = hops("attention.ring.by_input", cut.cp - 1, size)
+        there, back = (*there, more[0]), (keys, hops("attention.ring.gradients", cut.cp, summed), more[1])
+    return replace(
+        node,
+        forward=(*node.forward, *there),
+        dgrad=(*node.dgrad, *back),
+        own_overlap=True,
+        # What runs now and what arrives meanwhile.
+        scratch=2 * size,
+        gradient_scratch=node.gradient_scratch + 2 * size + 2 * summed,
+    )
+
+
+def _exchanged(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
+    """Ranks trade tokens for heads before, and back after: each runs whole sequences of some heads (Ulysses)."""
+    cut, value = writer.cut, writer.value
+
+    def whole(op: Op) -> Op:
+        assert isinstance(op, CoreAttention)
+        return replace(op, heads=op.heads // cut.cp, kv_heads=op.kv_heads // cut.cp, traded=True)
+
+    def trade(name: str, values: float) -> Op:
+        return writer.exchange(name, "all_to_all", values * value, cut.cp, cut.tp)
+
+    into, out = core.heads * core.head_dim + _cached(core), core.heads * core.values
+    return replace(
+        node,
+        forward=(trade("attention.scatter", into), whole(node.forward[0]), trade("attention.gather", out)),
+        dgrad=(
+            trade("attention.gather.by_input", out),
+            whole(node.dgrad[0]),
+            trade("attention.scatter.by_input", into),
+        ),
+        scratch=(into + out) * value,
+        gradient_scratch=node.gradient_scratch + (into + out) * value,
+    )
+
+
+def _gathered(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
+    """Every rank gathers all keys and values, and again for the backward pass, which scatters their gradients."""
+    cut, size = writer.cut, _cached(core) * writer.value * writer.cut.cp
+
+    def exchange(name: str, op: str) -> Op:
+        return writer.exchange(name, op, size, cut.cp, cut.tp)
+
+    return replace(
+        node,
+        forward=(exchange("attention.keys", "all_gather"), *node.forward),
+        dgrad=(
+            exchange("attention.keys.again", "all_gather"),
+            *node.dgrad,
+            exchange("attention.keys.by_input", "reduce_scatter"),
+        ),
+        scratch=size,
+        gradient_scratch=node.gradient_scratch + 2 * size,
+    )
+
+
+_COMMS = {"p2p": _ring, "a2a": _exchanged, "allgather": _gathered}
