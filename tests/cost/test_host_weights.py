@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.cost.steps import deployed
 
+from gnomon.cost.host_link import LINK_SHARE, READ_SHARE, READ_SPREAD
 from gnomon.cost.prefetch import PIECES, UNCAPTURED, WHOLE, CopySchedule, PrefetchCost, lines_of
 from gnomon.cost.step import StepModel
 from gnomon.cost.table import TableStepCost
-from gnomon.graph.host_ops import HostRead
+from gnomon.graph.host_ops import READ_ROWS, HostRead
 from gnomon.spec import Batch
 
+MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-18-weight-offload"
 EXACT, BETWEEN = 1e-12, 0.003
 DENSE, EXPERTS, SHARED = "softmax, dense, tp 1", "softmax, experts, tp 1", "softmax, dense, tp 2"
 OFFLOADED = [
@@ -134,7 +138,7 @@ def test_lines_are_the_schedule(sizes: tuple[int, int, int, int]) -> None:
 def test_copies_are_hidden_in_part(sizes: tuple[int, int, int, int], how: int) -> None:
     """A step takes no less than its layers or its copies, and no more than both; slower layers hide more of them."""
     one = schedule(*sizes)
-    cost = PrefetchCost(schedules=(one,), bytes=0.0, spread=0.0, source="")
+    cost = PrefetchCost(schedules=(one,), layers=one.layers, bytes=0.0, spread=0.0, source="")
     all_s = float(len(one.copies))
     waits = [cost.wait_s(layers_s, how) for layers_s in np.geomspace(1e-2, 1e4, 60).tolist()]
     for layers_s, wait in zip(np.geomspace(1e-2, 1e4, 60).tolist(), waits, strict=True):
@@ -145,6 +149,36 @@ def test_copies_are_hidden_in_part(sizes: tuple[int, int, int, int], how: int) -
 
 
 def test_pieces_of_a_graph_hide_least() -> None:
-    one = PrefetchCost(schedules=(schedule(28, 4, 1, 1),), bytes=0.0, spread=0.0, source="")
+    one = PrefetchCost(schedules=(schedule(28, 4, 1, 1),), layers=28, bytes=0.0, spread=0.0, source="")
     for layers_s in (5.0, 28.0, 100.0):
         assert one.wait_s(layers_s, PIECES) >= one.wait_s(layers_s, WHOLE) >= one.wait_s(layers_s, UNCAPTURED)
+
+
+def test_layers_of_stages_that_copy_nothing_are_no_part_of_those_that_do() -> None:
+    """A pipeline of two stages, of which one copies, waits as that stage by itself."""
+    one = schedule(28, 4, 1, 1)
+    alone = PrefetchCost(schedules=(one,), layers=28, bytes=0.0, spread=0.0, source="")
+    of_two = PrefetchCost(schedules=(one,), layers=56, bytes=0.0, spread=0.0, source="")
+    for how in (WHOLE, PIECES, UNCAPTURED):
+        assert of_two.wait_s(16.0, how) == pytest.approx(alone.wait_s(8.0, how))
+
+
+def test_what_kernels_read_from_the_host_is_what_was_measured() -> None:
+    """Two models fit the rate, the others check it."""
+    with (MEASURED / "host_reads.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    copied = LINK_SHARE * 63e9  # PCIe 5.0 x16
+
+    def ratios(*models: str) -> np.ndarray:
+        found = []
+        for row in rows:
+            if row["model"] in models:
+                reads = np.ceil(int(row["m"]) / READ_ROWS)
+                least_s = max(2 * int(row["n"]) * int(row["k"]) * reads / copied, 1e-6 * float(row["chip_us"]))
+                found.append(least_s / (1e-6 * float(row["host_us"])))
+        return np.array(found)
+
+    assert np.median(ratios("qwen2.5-7b", "llama-3.1-8b")) == pytest.approx(READ_SHARE, abs=0.01)
+    others = np.log(ratios("qwen2.5-14b", "llama-3.1-70b") / READ_SHARE)
+    assert abs(np.median(others)) < 0.05
+    assert others.std() < READ_SPREAD

@@ -97,6 +97,12 @@ def test_broken_lists_are_refused(orders: list[list[Task]], message: str) -> Non
         validate(orders, 2, 1, 3)
 
 
+def test_an_overlapped_forward_at_the_end_is_refused() -> None:
+    orders = [[*written("F0 B0"), Task("F", 0, 1, True)]]
+    with pytest.raises(InputError, match="does not overlap with a backward"):
+        validate(orders, 1, 1, 2)
+
+
 def test_a_deadlock_is_refused() -> None:
     orders = [written("F0 B0 F1 B1"), written("F0 F1 B0 B1")]
     with pytest.raises(InputError, match=r"rank 0, task 1: the backward of micro-batch 0 .* deadlocks .* on rank 1"):

@@ -134,6 +134,9 @@ class PrefetchCost:
     """What steps wait for copies, beyond the time of their layers. Pipeline stages run one after the other."""
 
     schedules: tuple[CopySchedule, ...]
+    """Of stages that copy."""
+    layers: int
+    """Of all stages, those that copy nothing too."""
     bytes: float
     """Copied in each step, by all stages."""
     spread: float
@@ -154,19 +157,15 @@ class PrefetchCost:
     def wait_s(self, layers_s: float, how: int) -> float:
         """Seconds that a step waits whose layers take so long in all."""
         total = 0.0
-        each = layers_s / self._layers
+        each = layers_s / self.layers
         for one in self.schedules:
             longest = max(self.factor * copies + layers * each for copies, layers in lines_of(one, how))
             total += max(longest - one.layers * each, 0.0)
         return total
 
-    @property
-    def _layers(self) -> int:
-        return sum(one.layers for one in self.schedules)
-
     def wait_array_s(self, layers_s: Floats, how: int, factor: Floats | float = 1.0) -> Floats:
         """`wait_s` of many steps, with a factor of copies for each."""
-        each, total = layers_s / self._layers, np.zeros_like(layers_s)
+        each, total = layers_s / self.layers, np.zeros_like(layers_s)
         for one in self.schedules:
             lines = [self.factor * factor * copies + layers * each for copies, layers in lines_of(one, how)]
             longest = np.max(lines, axis=0)

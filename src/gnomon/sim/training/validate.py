@@ -35,7 +35,9 @@ def _check_tasks(rank: int, tasks: Sequence[Task], vp: int, micros: int) -> None
         plain = task._replace(overlapped=False)
         if plain in seen:
             raise _violation(rank, place, f"{_described(task)} is given twice")
-        if task.overlapped and (task.kind != "F" or tasks[place + 1].kind not in "BI"):
+        if task.overlapped and (
+            task.kind != "F" or not any(after.kind in "BI" for after in tasks[place + 1 : place + 2])
+        ):
             raise _violation(rank, place, f"{_described(task)} does not overlap with a backward")
         for before in _before(task):
             if before not in seen:
