@@ -12,12 +12,13 @@ from numbers import Integral, Real
 
 from gnomon.errors import InputError
 
+HOUR_S, DAY_S = 3600.0, 86400.0
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)"
 _NUMBER = rf"[+-]?(?:{_WHOLE}(?:\.[\d_]*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\d\s.,+-]*)\s*", re.ASCII)
 
-_PERIODS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATIONS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, **_PERIODS, "day": 86400.0, "days": 86400.0}
+_PERIODS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": HOUR_S, "d": DAY_S}
+_DURATIONS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, **_PERIODS, "day": DAY_S, "days": DAY_S}
 _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "Ki": 1024.0, "M": 1e6, "Mi": 1024.0**2, "B": 1e9, "G": 1e9, "T": 1e12}
 _BYTES = {"": 1.0, "B": 1.0} | {
     f"{letter}{infix}B": base ** (power + 1)
@@ -122,8 +123,8 @@ def format_duration(seconds: float) -> str:
         if abs(_rounded(seconds)) < limit:
             return f"{_digits(seconds / scale)} {unit}"
     if abs(_rounded(seconds)) < 172800.0:
-        return f"{_digits(seconds / 3600.0)} h"
-    return f"{_digits(seconds / 86400.0)} days"
+        return f"{_digits(seconds / HOUR_S)} h"
+    return f"{_digits(seconds / DAY_S)} days"
 
 
 def format_bytes(size: float) -> str:

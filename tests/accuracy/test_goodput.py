@@ -11,6 +11,7 @@ from gnomon.accuracy.goodput import goodput_rows
 from gnomon.catalog.failures import DEFAULT, failure_rate, published_runs
 
 KNOWN = {"read", "derived", "assumed"}
+RECOVERY = {"detection_s", "restart_s", "interval_s", "stall_s"}
 
 
 def test_what_operators_report_is_within_three_points() -> None:
@@ -42,8 +43,19 @@ def test_every_figure_says_how_it_is_known() -> None:
         assert set(run.known.values()) <= KNOWN
         assert {"failures", "per_1000_node_days"} & set(run.known) or not run.per_gpu_hour
         assert ("effective" in run.known) == (run.effective is not None)
-        assert ("recovery" in run.known) == bool(run.recovery)
+        assert set(run.recovery) == set(run.known) & RECOVERY
         assert run.source
+
+
+def test_only_what_a_source_says_is_called_read() -> None:
+    """MegaScale gives no checkpoint interval, RSC-1 no time to detect and a range of restarts, ByteRobust no step."""
+    known = {run.name: run.known for run in published_runs()}
+    assert {known["megascale"][name] for name in ("interval_s", "stall_s")} == {"assumed"}
+    assert (known["rsc-1"]["restart_s"], known["rsc-1"]["detection_s"]) == ("derived", "assumed")
+    assert known["byterobust"]["interval_s"] == "assumed"
+    for run in published_runs():
+        told = {name for name, seconds in run.recovery.items() if run.known[name] == "read" and not seconds}
+        assert not told, "no source says that something takes no time"
 
 
 def test_rates_per_gpu() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import gnomon
+from gnomon.catalog.failures import failure_rate
 from gnomon.errors import GnomonError, InfeasibleError, InputError
 from gnomon.load.answers import answer_from_dict
 from gnomon.spec.answers import TrainingReport
@@ -137,6 +138,47 @@ def test_intervals_hold_what_chance_and_another_cluster_do() -> None:
     assert cluster.high - cluster.low > 1.5 * (chance.high - chance.low)
 
 
+def test_large_runs_lie_inside_their_interval() -> None:
+    """Thousands of failures at an unknown rate: the outcome at the middle rate is in the middle of them all, and
+    the edges are the closed form's but for checkpoints."""
+    answer = gnomon.simulate_training(
+        "llama-3.1-405b", on="H100:65536", seq=8192, global_batch=4096, tp=8, pp=16, zero=1, tokens=15e12,
+        failures="default", restart_time_s=3600.0,
+    )  # fmt: skip
+    told = answer.reliability
+    assert told is not None
+    assert 0.4 < (told.goodput.draws < told.goodput.value).mean() < 0.6
+    assert told.goodput.low < 0.5 * told.goodput.value < 0.5 * told.goodput.high
+    low, high = answer.bands["run"]["days"]
+    assert low < answer.run["days"] / 1.5 and answer.run["days"] * 1.5 < high
+    restart_s, rate = 3600 + 600, 65536 / 50_677 / 3600  # beside loading
+    assert told.goodput.value < math.exp(-rate * restart_s)
+    for share, away in ((told.goodput.low, 1.645), (told.goodput.high, -1.645)):
+        cluster = rate * math.exp(away * failure_rate("default").spread)
+        assert 0.5 < share / math.exp(-cluster * restart_s) < 1
+
+
+GIVEN = {
+    "detection_time_s": (600.0, "to detect a failure"),
+    "restart_time_s": (300.0, "to restart beside loading"),
+    "repair_time_s": (86400.0, "for a day"),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_was_given_is_not_assumed(name: str) -> None:
+    """Not even where it is the usual, or nothing."""
+    usual, words = GIVEN[name]
+    assert words in " ".join(run_of().assumed)
+    for seconds in (usual, 0.0):
+        answer = run_of(**{name: seconds})
+        told = " ".join(answer.assumed)
+        assert words not in told
+        assert "78% of failures take a node out" in told
+        assert answer.inputs[name] == seconds
+        assert all(other in told for field, (_, other) in GIVEN.items() if field != name)
+
+
 def test_short_runs_mostly_do_not_fail() -> None:
     """Less than one failure in ten runs: half of them lose nothing but the stalls."""
     told = found(tokens=1e9, failures="1e-5/gpu-hour", checkpoint_every=200)
@@ -200,6 +242,8 @@ def test_own_disks_are_faster_and_lost_with_their_node() -> None:
 
 REFUSED = {
     "checkpoint_to=local": ({"failures": None, "checkpoint_to": "local"}, "does nothing without --failures"),
+    "spares=0": ({"failures": None, "spares": 0}, "does nothing without --failures"),
+    "detection=0": ({"failures": None, "detection_time_s": 0.0}, "does nothing without --failures"),
     "spares=2": ({"failures": None, "spares": 2}, "does nothing without --failures"),
     "repair": ({"failures": None, "repair_time_s": 5.0}, "does nothing without --failures"),
     "tokens": ({"tokens": None}, "does nothing without --tokens"),
@@ -210,7 +254,7 @@ REFUSED = {
     "zero": ({"failures": "0/gpu-hour"}, "not a rate above zero"),
     "none of them": ({"failures": "1/0-gpu-hours"}, "not a rate above zero"),
     "unit": ({"failures": "1/gpu-fortnight"}, "not a rate of failures"),
-    "often": ({"failures": "1e9/gpu-hour"}, "not a rate above zero"),
+    "often": ({"failures": "61/gpu-hour"}, "more than 60 failures per GPU-hour"),
     "place": ({"checkpoint_to": "tape"}, "unknown place for checkpoints"),
     "slow": ({"checkpoint_to": "shared:0GB/s"}, "not a bandwidth above zero"),
     "words": ({"checkpoint_to": "shared:fast"}, "--checkpoint-to"),

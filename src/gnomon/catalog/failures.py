@@ -11,12 +11,12 @@ from gnomon.catalog.base import fold
 from gnomon.catalog.book import Book
 from gnomon.errors import unknown_name
 from gnomon.spec.reliability import FailureRate, InterruptedRun
+from gnomon.units import DAY_S, HOUR_S
 
 DEFAULT = "llama-3"
 """The rate that is taken where none is given: the one of a long run whose every interruption is counted."""
 NODE = 8
 """GPUs of the nodes that rates per node are of."""
-HOURS = 24.0
 
 
 def published_runs() -> tuple[InterruptedRun, ...]:
@@ -70,5 +70,5 @@ def _run(name: str) -> InterruptedRun:
 
 def _per_gpu_hour(entry: Mapping[str, Any]) -> float:
     if "per_1000_node_days" in entry:
-        return float(entry["per_1000_node_days"]) / 1000 / NODE / HOURS
-    return entry["failures"] / (entry["gpus"] * entry["days"] * HOURS) if "failures" in entry else 0.0
+        return float(entry["per_1000_node_days"]) / 1000 / NODE / (DAY_S / HOUR_S)
+    return entry["failures"] / (entry["gpus"] * entry["days"] * DAY_S / HOUR_S) if "failures" in entry else 0.0

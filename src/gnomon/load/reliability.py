@@ -23,13 +23,13 @@ from gnomon.spec.reliability import (
     FailureRate,
     FaultTolerance,
 )
-from gnomon.units import parse_bytes, parse_count, parse_duration, parse_whole
+from gnomon.units import DAY_S, HOUR_S, parse_bytes, parse_count, parse_duration, parse_whole
 
 FAILURES, TO, EVERY, SPARES = "--failures", "--checkpoint-to", "--checkpoint-every", "--spares"
 RATE = re.compile(
     r"\s*(?P<count>[^/\s]+)\s*/\s*(?P<times>[\d.,]*)[\s-]*(?P<of>gpu|node)-?(?P<period>hour|day|year)s?\s*"
 )
-HOURS = {"hour": 1.0, "day": 24.0, "year": 24 * 365.25}
+PERIODS_S = {"hour": HOUR_S, "day": DAY_S, "year": 365.25 * DAY_S}
 RATE_HINT = "Write a rate as 2e-5/gpu-hour or 6.5/1000-node-days."
 LONGEST = 64
 """Letters of a rate."""
@@ -77,9 +77,12 @@ def _failures(text: str, node_size: int) -> FailureRate:
         raise InputError(f"'{text[:LONGEST]}' is not a rate of failures", where=FAILURES, hint=RATE_HINT)
     count, times = parse_count(found["count"], FAILURES), parse_count(found["times"] or "1", FAILURES)
     devices = times * (node_size if found["of"] == "node" else 1)
-    rate = count / devices / HOURS[found["period"]] if devices else 0.0
-    if not 0 < rate <= MOST_PER_GPU_HOUR:
-        raise InputError(f"'{text}' is not a rate above zero, or is beyond all", where=FAILURES, hint=RATE_HINT)
+    rate = count / devices / (PERIODS_S[found["period"]] / HOUR_S) if devices else 0.0
+    if not rate > 0:
+        raise InputError(f"'{text}' is not a rate above zero", where=FAILURES, hint=RATE_HINT)
+    if rate > MOST_PER_GPU_HOUR:
+        more = f"'{text}' is more than {MOST_PER_GPU_HOUR:g} failures per GPU-hour"
+        raise InputError(more, where=FAILURES, hint=RATE_HINT)
     return FailureRate(name=text, per_gpu_hour=rate, hardware=failure_rate(DEFAULT).hardware, source="given")
 
 

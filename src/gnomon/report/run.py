@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from gnomon.report.text import Style, digits, headed, plural, scaled
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.run import RunReliability
-from gnomon.units import format_duration
+from gnomon.units import DAY_S, format_duration
 
-DAYS = 86400.0
 LOST = {
     "checkpoint_stalls": "waiting for checkpoints",
     "lost_work": "steps lost since the last checkpoint",
@@ -34,7 +33,7 @@ def goodput_words(run: RunReliability) -> str:
 def failure_words(run: RunReliability) -> str:
     """How many failures are expected, and what the run would take without them."""
     failures = run.failures
-    alone = format_duration(run.days_without_failures * DAYS)
+    alone = format_duration(run.days_without_failures * DAY_S)
     return (
         f"{_expected(run)}, one every {format_duration(failures['mtbf_s'])}; {alone} without failures and checkpoints"
     )
@@ -74,7 +73,7 @@ def lost_names(run: RunReliability) -> dict[str, str]:
 
 def lost_rows(run: RunReliability) -> list[tuple[str, str, str]]:
     """Where the time goes that does not count: what, share of the run, how long."""
-    wall_s = run.days.value * DAYS
+    wall_s = run.days.value * DAY_S
     return [
         (name, f"{share:.1%}", format_duration(share * wall_s))
         for key, name in lost_names(run).items()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gnomon.units import DAY_S
+
 SYNCHRONOUS, ASYNCHRONOUS, LAZY = "synchronous", "asynchronous", "lazy"
 CHECKPOINT_MODES = (SYNCHRONOUS, ASYNCHRONOUS, LAZY)
 SHARED, LOCAL = "shared", "local"
@@ -14,7 +16,7 @@ than ten minutes on average; NCCL's and PyTorch's own timeout is ten minutes too
 RESTART_S = 300.0
 """New processes until the checkpoint is loaded, beside loading it: the low end of the 5 to 20 minutes that Meta's
 clusters take in all (arXiv:2410.21680, restart overhead u0)."""
-REPAIR_S = 86400.0
+REPAIR_S = DAY_S
 """Until a node is back. Assumed: OPT-175B's cloud took hours to replace one (metaseq, projects/OPT/chronicles), a part
 that has to be changed takes days."""
 ENOUGH = 0.001

@@ -27,12 +27,11 @@ from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.run import RunReliability
 from gnomon.spec.cluster import KWH_J
 from gnomon.spec.estimate import DRAWS
-from gnomon.spec.reliability import DETECTION_S, ENOUGH, MOST_SPARES, REPAIR_S, RESTART_S, FaultTolerance
+from gnomon.spec.reliability import ENOUGH, MOST_SPARES, FaultTolerance
 from gnomon.spec.workload import Floats
 from gnomon.techniques import canonical
-from gnomon.units import format_duration
+from gnomon.units import DAY_S, HOUR_S, format_duration
 
-HOURS, DAYS = 3600.0, 86400.0
 LEAST = 1e-3
 """Goodput below which a run is called hopeless."""
 RUNS = 16
@@ -86,7 +85,7 @@ def with_failures(report: TrainingReport, asked: FaultTolerance | None, given: M
         run={name: one.value for name, one in figures.items()},
         bands={**report.bands, "run": edges},
         reliability=_reliability(run, drawn, figures["days"]),
-        assumed=(*report.assumed, *_assumed(run)),
+        assumed=(*report.assumed, *_assumed(run, given)),
         not_modelled=(*report.not_modelled, *_idle(run, given)),
         inputs={**report.inputs, **given},
     )
@@ -108,7 +107,7 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
     assert steps is not None  # the question asks for tokens
     times, ranks = checkpoint_times(step, asked), step.job.strategy.ranks
     case = Interruptions(
-        failures_per_s=asked.failures.per_gpu_hour * ranks / HOURS,
+        failures_per_s=asked.failures.per_gpu_hour * ranks / HOUR_S,
         hardware=asked.failures.hardware,
         stall_s=times.stall_s,
         soft_lag_s=times.soft_lag_s,
@@ -187,12 +186,7 @@ def outcomes(run: PlannedRun) -> tuple[Floats, Outcomes]:
     steps = np.repeat(run.step.step_s.draws, RUNS) if run.step.step_s.draws.size else np.full(DRAWS * RUNS, run.step_s)
     away = np.random.default_rng(DRAWS).normal(size=steps.size).clip(-3, 3)
     rates = run.case.failures_per_s * np.exp(run.asked.failures.spread * away)
-    lengths = [
-        run.steps * step / goodput(replace(run.case.at(rate), repair_s=0.0), run.every * step).share * rate
-        for step, rate in zip(steps.tolist(), rates.tolist(), strict=True)
-    ]
-    intervals = run.steps / run.every
-    return steps, sampled(run.case, run.every * steps, rates, intervals, max(lengths))
+    return steps, sampled(run.case, run.every * steps, rates, run.steps / run.every)
 
 
 def _figures(run: PlannedRun, drawn: tuple[Floats, Outcomes]) -> dict[str, Estimate]:
@@ -210,8 +204,8 @@ def _figures(run: PlannedRun, drawn: tuple[Floats, Outcomes]) -> dict[str, Estim
     )
     figures = {
         "steps": Estimate.exact(run.steps),
-        "days": wall.map(lambda lasting: lasting / DAYS),
-        "cost_usd": wall.map(lambda lasting: paid * chip.price_usd_h * lasting / HOURS),
+        "days": wall.map(lambda lasting: lasting / DAY_S),
+        "cost_usd": wall.map(lambda lasting: paid * chip.price_usd_h * lasting / HOUR_S),
         "energy_kwh": energy.map(lambda joules: joules / KWH_J),
     }
     grid = pool.grid
@@ -240,7 +234,7 @@ def _reliability(run: PlannedRun, drawn: tuple[Floats, Outcomes], days: Estimate
     return RunReliability(
         goodput=Estimate(share.share, run.steps * steps / found.wall_s, time.provenance, time.source),
         days=days,
-        days_without_failures=run.steps * run.step_s / DAYS,
+        days_without_failures=run.steps * run.step_s / DAY_S,
         failures={
             "name": run.asked.failures.name,
             "per_gpu_hour": run.asked.failures.per_gpu_hour,
@@ -284,18 +278,19 @@ def _lost(run: PlannedRun) -> dict[str, float]:
     return {"checkpoint_stalls": found.stalls, "lost_work": found.lost_work, **split, "repairs": found.repairs}
 
 
-def _assumed(run: PlannedRun) -> Iterator[str]:
+def _assumed(run: PlannedRun, given: Mapping[str, Any]) -> Iterator[str]:
+    """What the question did not give."""
     asked = run.asked
     if asked.failures.spread:
         apart = f"within a factor of {math.exp(asked.failures.spread):.2g}"
         yield f"failures as often per GPU as in {asked.failures.source}, {apart}"
-    if asked.detection_s == DETECTION_S:
+    if "detection_time_s" not in given:
         yield "10 minutes to detect a failure (MegaScale's average, arXiv:2402.15627)"
-    if asked.restart_s == RESTART_S:
+    if "restart_time_s" not in given:
         yield "5 minutes to restart beside loading (Meta's clusters take 5 to 20 in all, arXiv:2410.21680)"
-    if asked.repair_s == REPAIR_S and run.case.hardware:
+    if run.case.hardware:
         share = f"{run.case.hardware:.0%} of failures take a node out (Llama 3's share, arXiv:2407.21783)"
-        yield f"{share}, for a day"
+        yield share if "repair_time_s" in given else f"{share}, for a day"
     if asked.elastic:
         yield "every node in repair is of another replica, and rejoins at the next restart"
     yield from run.times.assumed

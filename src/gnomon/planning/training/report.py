@@ -14,8 +14,8 @@ from gnomon.planning.unmodelled import idle_beyond, in_files
 from gnomon.spec import Estimate, NotModelled
 from gnomon.spec.answers import Resolved, Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
+from gnomon.units import DAY_S, HOUR_S
 
-HOURS, DAYS = 3600.0, 86400.0
 MEMORY_SOURCE = "tensor by tensor"
 
 
@@ -26,7 +26,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     ranks = strategy.ranks
     peak = ranks * chip.rate(job.dtype)
     flops, joules = step.flops, step.energy_j
-    cost = seconds.map(lambda lasting: ranks * chip.price_usd_h * lasting / HOURS)
+    cost = seconds.map(lambda lasting: ranks * chip.price_usd_h * lasting / HOUR_S)
     rates = {
         "mfu": seconds.map(lambda lasting: flops["model"] / lasting / peak),
         "hfu": seconds.map(lambda lasting: (flops["model"] + flops["recomputed"]) / lasting / peak),
@@ -130,7 +130,7 @@ def _run(step: TrainingStep, cost_usd: Estimate) -> dict[str, Estimate]:
         return {}
     return {
         "steps": Estimate.exact(steps),
-        "days": step.step_s.map(lambda lasting: steps * lasting / DAYS),
+        "days": step.step_s.map(lambda lasting: steps * lasting / DAY_S),
         "cost_usd": cost_usd.map(lambda usd: steps * usd),
         "energy_kwh": step.energy_j.map(lambda joules: steps * joules / KWH_J),
     } | ({"co2_kg": step.energy_j.map(lambda joules: steps * grid.co2_g(joules) / 1e3)} if grid else {})

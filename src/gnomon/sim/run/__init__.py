@@ -13,7 +13,6 @@ from gnomon.sim.run.closed_form import (
     Goodput,
     best_interval_s,
     daly_interval_s,
-    first_order,
     goodput,
     young_interval_s,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "best_interval_s",
     "daly_interval_s",
     "erlang_b",
-    "first_order",
     "goodput",
     "sampled",
     "waiting",

@@ -101,13 +101,6 @@ def _life(case: Interruptions, interval_s: float, speed: float) -> _Life:
     return _Life(intervals=intervals, steps_s=intervals * steps_s, saved_s=saved_s)
 
 
-def first_order(case: Interruptions, interval_s: float) -> float:
-    """Goodput without the chance of two failures in one interval, restart or repair (Young 1974)."""
-    rate = case.failures_per_s
-    lost = sum(share * (lag + restart) for share, lag, restart in case.kinds) + case.cycle_s(interval_s) / 2
-    return interval_s / case.cycle_s(interval_s) * max(0.0, 1 - rate * lost)
-
-
 def young_interval_s(stall_s: float, failures_per_s: float) -> float:
     """The best interval to first order: sqrt(2 x stall x mean time between failures)."""
     return math.sqrt(2 * stall_s / failures_per_s)

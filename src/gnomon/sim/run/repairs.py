@@ -9,6 +9,7 @@ used up first; there repair times are taken to be exponential.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from gnomon.spec.workload import Floats
 
 LONG = 200.0
 """Repair times after which a run is long: the share is within a percent or so of itself."""
+SETTLED = 20.0
+"""Repair times after which the start is forgotten, but for exp(-20): no chain of repairs relaxes in more than one."""
 MOST_STATES = 256
 """Spares beyond are enough, or the share in the long run is taken."""
 LEAST = 1e-200
@@ -44,21 +47,24 @@ def elastic_speeds(case: Interruptions, elapsed_s: float) -> tuple[tuple[float, 
     load = case.failures_per_s * case.hardware * case.repair_s
     length = elapsed_s / case.repair_s if case.repair_s else math.inf
     grown = (1.0,) if length > LONG else tuple(-math.expm1(-length * (one + 0.5) / PARTS) for one in range(PARTS))
+    restarted = [share * math.exp(-case.failures_per_s * restart) for share, _, restart in case.kinds]
     found: dict[float, float] = {}
-    for part in grown:
-        for broken, often in enumerate(_poisson(load * part)):
-            for hard, (share, _, restart) in enumerate(case.kinds):
-                speed = case.speed(broken + hard) if load else 1.0
-                found[speed] = found.get(speed, 0.0) + often * share * math.exp(-case.failures_per_s * restart)
-    return tuple((speed, often / len(grown)) for speed, often in found.items())
+    for broken, often in enumerate(_poisson([load * part for part in grown])):
+        for hard, share in enumerate(restarted):
+            speed = case.speed(broken + hard) if load else 1.0
+            found[speed] = found.get(speed, 0.0) + often * share
+    return tuple(found.items())
 
 
-def _poisson(mean: float) -> list[float]:
-    """Probabilities of 0, 1, 2, …, as far as they count."""
-    if not mean:
+def _poisson(means: Sequence[float]) -> list[float]:
+    """Probabilities of 0, 1, 2, …, as far as they count, on average over all means."""
+    most = max(means)
+    if not most:
         return [1.0]
-    counts = range(int(mean + 12 * math.sqrt(mean) + 24))
-    return [math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) for count in counts]
+    counts = range(int(most + 12 * math.sqrt(most) + 24))
+    factorials = np.array([math.lgamma(count + 1) for count in counts])
+    each = np.exp(np.outer(np.log(means), counts) - np.array(means)[:, None] - factorials)
+    return [float(one) for one in each.mean(axis=0)]
 
 
 def waiting(case: Interruptions, active_s: float) -> float:
@@ -76,6 +82,8 @@ def waiting(case: Interruptions, active_s: float) -> float:
 
 def _without_spares_s(case: Interruptions, active_s: float) -> float:
     """Mean seconds up with all spares in use."""
+    if active_s > SETTLED * case.repair_s:
+        return _settled_s(case, active_s)
     change = _changes(case)
     doublings = max(0, int(np.ceil(np.log2(max(-change.diagonal().min() * active_s, SMALL) / SMALL))))
     step = change * (active_s / 2**doublings)
@@ -86,6 +94,20 @@ def _without_spares_s(case: Interruptions, active_s: float) -> float:
     for _ in range(doublings):
         spent, moved = spent + moved @ spent, moved @ moved
     return float(spent[0, -1])
+
+
+def _settled_s(case: Interruptions, active_s: float) -> float:
+    """The same of a run that has long forgotten its start: the share of the long run, less what the start with all
+    spares saves, which is the chain's bias at that state (Poisson's equation, solved from state to state)."""
+    fails, load = case.failures_per_s * case.hardware, case.failures_per_s * case.hardware * case.repair_s
+    last = erlang_b(case.spares, load)
+    shares, rises, rise = [last], [0.0], 0.0
+    for broken in range(case.spares, 0, -1):
+        shares.append(shares[-1] * broken / load)
+    for broken in range(case.spares):
+        rise = (last + broken / case.repair_s * rise) / fails
+        rises.append(rises[-1] + rise)
+    return last * active_s - math.fsum(share * risen for share, risen in zip(reversed(shares), rises, strict=True))
 
 
 def _changes(case: Interruptions) -> Floats:

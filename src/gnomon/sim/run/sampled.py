@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.sim.run.base import Interruptions
+from gnomon.sim.run.closed_form import goodput
 from gnomon.spec.workload import Floats
 
 Counts = NDArray[np.int64]
 MOST_FAILURES = 4000
-"""Of one run. What is left of a longer one takes its share of the mean, and adds to the spread by its square root."""
+"""That are drawn of one run, on average. Of a longer one only so many intervals are drawn as meet them."""
+FEWEST = 16
+"""Intervals of a run that is cut. Where they take more failures than that, each takes hundreds."""
+NONE = 1e-100
+"""A goodput that is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,38 +30,59 @@ class Outcomes:
     """In steps, those that were lost too; of a job with fewer nodes its share of them."""
 
 
-def sampled(
-    case: Interruptions, interval_s: Floats, rates: Floats, intervals: float, expected: float, seed: int = 0
-) -> Outcomes:
+def sampled(case: Interruptions, interval_s: Floats, rates: Floats, intervals: float, seed: int = 0) -> Outcomes:
     """A run for every interval and rate of failures, each of so many intervals with a checkpoint behind each.
 
-    `expected` is how many failures the longest of them has on average.
+    A run of more than `MOST_FAILURES` is drawn in part. Its mean is the closed form's at its own rate, and what the
+    part is away from the part's mean grows by the square root, as a sum of independent parts does. Steps that are lost
+    are those of the part, as many times as it is longer.
     """
-    part = min(1.0, MOST_FAILURES / expected) if expected > 0 else 1.0
-    some = intervals * part
-    found = _lives(case, interval_s, rates, some, np.random.default_rng(seed))
-    if some == intervals:
-        return found
-    more = intervals / some
-    return Outcomes(wall_s=_longer(found.wall_s, interval_s, rates, more),
-                    trained_s=_longer(found.trained_s, interval_s, rates, more))  # fmt: skip
+    drawn = np.random.default_rng(seed)
+    each = np.array([_failures(case, *one) for one in zip(interval_s.tolist(), rates.tolist(), strict=True)])
+    cut = each * intervals > MOST_FAILURES
+    some = np.where(cut, np.floor(MOST_FAILURES / np.maximum(each, NONE)), intervals)
+    some = np.where(cut & (some < FEWEST), 0.0, some)
+    found = _lives(case, interval_s, rates, some, drawn)
+    wall, trained = found.wall_s, found.trained_s
+    for one in np.flatnonzero(cut).tolist():
+        at, interval, part = case.at(float(rates[one])), float(interval_s[one]), float(some[one])
+        mean, share = _mean(at, interval, intervals)
+        if part:
+            away = wall[one] - _mean(at, interval, part)[0]
+            wall[one] = mean + away * math.sqrt(intervals / part)
+            trained[one] *= intervals / part
+        else:
+            wall[one] = mean * _rarely(at, interval, intervals, drawn)
+            trained[one] = wall[one] * share
+    return Outcomes(wall_s=wall, trained_s=np.clip(trained, intervals * interval_s, wall))
 
 
-def _longer(seconds: Floats, interval_s: Floats, rates: Floats, more: float) -> Floats:
-    """Sums of `more` times as many independent parts. Runs that share interval and rate have one mean."""
-    _, group = np.unique(np.stack([interval_s, rates]), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    mean = (np.bincount(group, seconds) / np.bincount(group))[group]
-    return np.asarray(mean * more + (seconds - mean) * np.sqrt(more))
+def _failures(case: Interruptions, interval_s: float, rate: float) -> float:
+    """Of one interval, until its checkpoint is written, on average."""
+    return interval_s * rate / max(goodput(replace(case.at(rate), repair_s=0.0), interval_s).share, NONE)
+
+
+def _mean(case: Interruptions, interval_s: float, intervals: float) -> tuple[float, float]:
+    """Seconds of a run of so many intervals, in closed form, and the share of them in steps."""
+    work_s = intervals * interval_s
+    found = goodput(case, interval_s, work_s)
+    return work_s / max(found.share, NONE), found.share + found.lost_work
+
+
+def _rarely(case: Interruptions, interval_s: float, intervals: float, drawn: np.random.Generator) -> float:
+    """The length of a run over its mean where hardly a restart gets as far as a checkpoint: waits for one that does are
+    exponential, and each goes on for a geometric number of intervals."""
+    later, ends = max(round(intervals) - 1, 0), -math.expm1(-case.failures_per_s * case.cycle_s(interval_s))
+    return float(drawn.gamma(1 + drawn.binomial(later, ends)) / (1 + later * ends))
 
 
 def _lives(
-    case: Interruptions, interval_s: Floats, rates: Floats, intervals: float, drawn: np.random.Generator
+    case: Interruptions, interval_s: Floats, rates: Floats, intervals: Floats, drawn: np.random.Generator
 ) -> Outcomes:
     """From one failure to the next, all runs side by side: a wait for a node, a restart, then training."""
     runs = interval_s.size
     speed = np.ones(runs)
-    wall, trained, left = np.zeros(runs), np.zeros(runs), np.full(runs, intervals)
+    wall, trained, left = np.zeros(runs), np.zeros(runs), intervals.astype(np.float64)
     restart = np.zeros(runs)
     broken = np.zeros(runs, np.int64)
     going = np.ones(runs, bool)

@@ -38,6 +38,11 @@ NEEDS_FAILURES = (
 """Fields that say nothing without failures."""
 
 
+def _is_given(value: object) -> bool:
+    """Zero is given: no spares, no time to detect a failure."""
+    return value is not None and value is not False
+
+
 def _after(what: str, usual_s: float) -> str:
     return f"{what}; {format_duration(usual_s)} where it is not given."
 
@@ -67,7 +72,7 @@ class RunQuestion(Question):
     def run_given(self) -> Mapping[str, Any]:
         """The fields about the run that were given, by name."""
         names = ("failures", *NEEDS_FAILURES, "grid")
-        return {name: value for name in names if (value := getattr(self, name)) not in (None, False)}
+        return {name: getattr(self, name) for name in names if _is_given(getattr(self, name))}
 
 
 def check_run(question: RunQuestion, tokens: float | None) -> None:
@@ -75,7 +80,7 @@ def check_run(question: RunQuestion, tokens: float | None) -> None:
     flags = question.flags()
     if question.failures is None:
         for name in NEEDS_FAILURES:
-            if getattr(question, name) not in (None, False):
+            if _is_given(getattr(question, name)):
                 where, hint = flags[name].where, "Add --failures default, or a rate of your own."
                 raise InputError("does nothing without --failures", where=where, hint=hint)
     elif tokens is None:

@@ -9,11 +9,11 @@ import numpy as np
 
 from gnomon.spec.loads.arrivals.base import STREAM, ArrivalProcess
 from gnomon.spec.loads.base import generator, parameter
+from gnomon.units import DAY_S
 
 if TYPE_CHECKING:
     from gnomon.spec.workload import Floats
 
-DAY_S = 86400.0
 STEPS = 8192
 """Of a period, between which the expected arrivals are taken to be linear: of a day, milliseconds off."""
 
