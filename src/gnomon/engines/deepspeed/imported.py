@@ -73,7 +73,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     batch = batch or micro * strategy.dp * max(1, settings.accumulation)
     seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
-    recipe = _recipe(options, settings, strategy)
+    recipe = _recipe(options, settings, strategy, own=shape is not None)
     dtype = _dtype(options, settings)
     techniques = (*settings.techniques, *_saved(options))
     model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
@@ -150,7 +150,8 @@ def _samples(options: TrainingOptions, batch: int, seq: int) -> int:
     return -(-samples // batch) if samples else -(-tokens // (batch * seq))
 
 
-def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Strategy) -> Recipe:
+def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Strategy, *, own: bool) -> Recipe:
+    """How a step is carried out; `own` where the program is Megatron-DeepSpeed, which brings its own optimizer."""
     stage = options.whole("zero-stage", default=settings.stage, least=0)
     full = options.flag("checkpoint-activations")
     granularity = options.text("recompute-granularity")
@@ -159,12 +160,15 @@ def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Str
     layers = options.whole("checkpoint-num-layers", default=1)
     if full and layers != 1:
         options.unmodelled(f"--checkpoint-num-layers {layers}", "priced as every layer")
-    optimizer = options.text("optimizer", default="adam")
-    if optimizer != "adam":
-        raise InputError(f"the optimizer {optimizer} is not modelled under DeepSpeed", where="--optimizer")
+    named = options.text("optimizer", default="adam" if own else "")
+    if named not in ("", "adam"):
+        raise InputError(f"the optimizer {named} is not modelled under DeepSpeed", where="--optimizer")
+    if named and settings.optimizer not in ("", "adamw"):
+        options.ignore(f"optimizer.type: {settings.optimizer}", "the program brings its own optimizer", affects=False)
     return Recipe(
         recompute="full" if full else "selective" if selective else "none",
         zero=stage,
+        optimizer="adamw" if named else settings.optimizer or "adamw",
         sequence_parallel=options.flag("sequence-parallel"),
         cp_comm="a2a" if strategy.cp > 1 else "p2p",
     )

@@ -83,6 +83,8 @@ class Sharding:
     zero: int = 0
     recomputed: bool = False
     mixed: str = ""
+    optimizer: str = ""
+    """Of DeepSpeed's configuration, which goes before the Trainer's own."""
     accumulation: int = 0
     micro_batch: int = 0
     ranks: int = 0
@@ -168,6 +170,7 @@ def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
     return Sharding(
         zero=found.stage,
         mixed=found.dtype,
+        optimizer=found.optimizer,
         accumulation=found.accumulation,
         micro_batch=found.micro_batch,
         techniques=found.techniques,
@@ -252,8 +255,8 @@ def _recipe(options: TrainingOptions, shared: Sharding) -> tuple[Recipe, str]:
     named = options.text("optim", default="adamw_torch_fused")
     if named not in _OPTIMIZERS:
         raise InputError(f"the optimizer {named} is not modelled", where=options.where("optim"))
-    optimizer = _OPTIMIZERS[named]
-    if named.startswith("paged"):
+    optimizer = shared.optimizer or _OPTIMIZERS[named]
+    if not shared.optimizer and named.startswith("paged"):
         options.unmodelled(options.told("optim", named), "states in memory that the host shares: priced as on the chip")
     bf16, fp16 = options.flag("bf16"), options.flag("fp16")
     kept = _kept(options)

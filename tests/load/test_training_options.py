@@ -1,0 +1,64 @@
+"""What single options of training commands and their configurations come to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.errors import InputError
+from gnomon.spec.imported import ImportedPlan
+
+TRAINER = "train.py --model_name_or_path meta-llama/Llama-3.1-8B --max_length 4096 --bf16 --output_dir out"
+SCRIPT = "train.py --model llama-3.1-8b --seq-length 4096 --batch-size 1 --bf16"
+
+
+def imported(folder: Path, command: str, on: str = "H100", **files: Any) -> ImportedPlan:
+    """The plan of a command beside configuration files: `ds` is written as `ds.json`."""
+    for name, fields in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(fields))
+    script = folder / "run.sh"
+    script.write_text(f"#!/bin/bash\n{command}\n")
+    return gnomon.import_plan(script, on=on)
+
+
+def noted(found: ImportedPlan) -> set[str]:
+    """What would change the figures and does not."""
+    return {one.option for one in found.ignored if one.affects}
+
+
+OF_DEEPSPEED = {"Adam": "adamw", "AdamW": "adamw", "SGD": "sgd", "Lion": "lion", "Muon": "muon"}
+
+
+@pytest.mark.parametrize("kind", OF_DEEPSPEED)
+@pytest.mark.parametrize(
+    "command", [f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json",
+                f"deepspeed --num_gpus 8 {TRAINER} --deepspeed ds.json"]
+)  # fmt: skip
+def test_the_optimizer_of_a_deepspeed_configuration_acts(kind: str, command: str, tmp_path: Path) -> None:
+    config = {"zero_optimization": {"stage": 1}, "optimizer": {"type": kind, "params": {"lr": 1e-4}}}
+    found = imported(tmp_path, command, ds=config)
+    assert found.plan.engine.settings["optimizer"] == OF_DEEPSPEED[kind]
+
+
+def test_an_optimizer_that_no_recipe_knows_is_refused(tmp_path: Path) -> None:
+    config = {"zero_optimization": {"stage": 1}, "optimizer": {"type": "OneBitAdam"}}
+    with pytest.raises(InputError, match="OneBitAdam is not modelled") as caught:
+        imported(tmp_path, f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json", ds=config)
+    assert "optimizer.type" in caught.value.where
+
+
+def test_megatron_deepspeed_brings_its_own_optimizer(tmp_path: Path) -> None:
+    shape = (
+        "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --num-key-value-heads 8 --ffn-hidden-size 14336"
+    )
+    command = (
+        f"deepspeed --num_gpus 8 pretrain_gpt.py --deepspeed {shape} --seq-length 4096 --micro-batch-size 1 --bf16"
+    )
+    config = {"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD"}}
+    found = imported(tmp_path, f"{command} --deepspeed_config ds.json", ds=config)
+    assert found.plan.engine.settings["optimizer"] == "adamw"
+    assert "optimizer.type: sgd" in {one.option for one in found.ignored}
