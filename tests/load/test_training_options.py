@@ -62,3 +62,26 @@ def test_megatron_deepspeed_brings_its_own_optimizer(tmp_path: Path) -> None:
     found = imported(tmp_path, f"{command} --deepspeed_config ds.json", ds=config)
     assert found.plan.engine.settings["optimizer"] == "adamw"
     assert "optimizer.type: sgd" in {one.option for one in found.ignored}
+
+
+OTHER_KERNELS = {
+    "--attn_implementation flash_attention_2": {"--attn_implementation flash_attention_2"},
+    "--attn_implementation sdpa": set(),
+    "--torch_compile": {"--torch_compile"},
+    "--torch_compile false": set(),
+    "--use_liger_kernel True": {"--use_liger_kernel"},
+    "--use_liger_kernel False": set(),
+    "--torch_compile_mode max-autotune": {"--torch_compile_mode max-autotune"},
+}
+
+
+@pytest.mark.parametrize("option", OTHER_KERNELS)
+def test_kernels_that_are_not_priced_are_noted(option: str, tmp_path: Path) -> None:
+    found = imported(tmp_path, f"torchrun --nproc-per-node 8 {TRAINER} {option}")
+    assert noted(found) == OTHER_KERNELS[option]
+
+
+def test_modules_that_accelerate_compiles_are_noted(tmp_path: Path) -> None:
+    command = f"accelerate launch --num_processes 8 --dynamo_backend {{}} {TRAINER}"
+    assert noted(imported(tmp_path, command.format("inductor"))) == {"dynamo_backend: inductor"}
+    assert noted(imported(tmp_path, command.format("no"))) == set()

@@ -52,13 +52,14 @@ NO_EFFECT = {
     "use_fast_tokenizer token low_cpu_mem_usage",
     "how long the run is": "num_train_epochs do_train num_epochs",
     "when and how processes meet and end": "ddp* local_rank full_determinism torch_empty_cache_steps",
-    "as it is priced": "attn_implementation use_cache tf32 torch_compile gradient_checkpointing_kwargs* bf16_full_eval "
-    "use_liger_kernel average_tokens_across_devices fp16_opt_level half_precision_backend accelerator_config* "
+    "as it is priced": "use_cache tf32 gradient_checkpointing_kwargs* bf16_full_eval average_tokens_across_devices fp16_opt_level half_precision_backend accelerator_config* "
     "use_reentrant",
 }
 NOT_MODELLED = {
     "adapters: priced as full training": "use_peft lora* load_in_4bit load_in_8bit bnb* use_rslora peft*",
     "weights that are frozen": "freeze* unfreeze*",
+    "compiled modules: priced as eager ones": "torch_compile_backend torch_compile_mode",
+    "kernels of Liger": "liger_kernel_config*",
 }
 UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED)
 LAUNCHER = unused_flags(
@@ -66,7 +67,7 @@ LAUNCHER = unused_flags(
         "when and how processes meet and end": "compute_environment debug machine_rank main_process_ip "
         "main_process_port main_training_function rdzv_backend same_network tpu* use_cpu gpu_ids num_machines "
         "enable_cpu_affinity downcast_bf16 command_file commands",
-        "as it is priced": "fsdp_config* dynamo* deepspeed_config*",
+        "as it is priced": "fsdp_config* dynamo_config* deepspeed_config*",
     },
     {
         "fp8 under Accelerate": "fp8_config*",
@@ -123,6 +124,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     total = options.whole("max_steps", default=-1, least=-1)
     recipe, dtype = _recipe(options, shared)
     saved = _saved(options)
+    _notes(options)
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
         model=model,
@@ -199,6 +201,9 @@ def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int,
     kind = "FSDP" if options.flag("use_fsdp") else "DEEPSPEED" if options.flag("use_deepspeed") else kind
     options.take("multi_gpu")
     mixed = options.text("mixed_precision", default="no")
+    backend = options.text("dynamo_config.dynamo_backend", "dynamo_backend", default="no")
+    if backend.lower() != "no":
+        options.unmodelled(f"dynamo_backend: {backend}", "compiled modules: priced as eager ones")
     found = Sharding()
     if kind == "DEEPSPEED":
         found = _deepspeed(options, names)
@@ -273,6 +278,17 @@ def _kept(options: TrainingOptions) -> str:
     if text in ("auto", "bf16"):
         return "bfloat16"
     return text
+
+
+def _notes(options: TrainingOptions) -> None:
+    """Kernels other than those of eager modules with PyTorch's scaled-dot-product attention, which are priced."""
+    attention = options.text("attn_implementation", default="sdpa")
+    if attention != "sdpa":
+        options.unmodelled(options.told("attn_implementation", attention), "priced with sdpa")
+    if options.flag("torch_compile"):
+        options.unmodelled(options.told("torch_compile", True), "compiled modules: priced as eager ones")
+    if options.flag("use_liger_kernel"):
+        options.unmodelled(options.told("use_liger_kernel", True), "kernels of Liger: priced as the modules' own")
 
 
 def _saved(options: TrainingOptions) -> Sequence[str]:
