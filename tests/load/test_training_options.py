@@ -85,3 +85,33 @@ def test_modules_that_accelerate_compiles_are_noted(tmp_path: Path) -> None:
     command = f"accelerate launch --num_processes 8 --dynamo_backend {{}} {TRAINER}"
     assert noted(imported(tmp_path, command.format("inductor"))) == {"dynamo_backend: inductor"}
     assert noted(imported(tmp_path, command.format("no"))) == set()
+
+
+FSDP = {
+    "full_shard auto_wrap": ({"activation_checkpointing": True}, 3, "full"),
+    "shard_grad_op": ({"fsdp_activation_checkpointing": "false"}, 2, "none"),
+    "full_shard": ({"version": 2, "reshard_after_forward": False}, 2, "none"),
+}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("words", FSDP)
+def test_the_trainers_file_of_fsdp_acts(words: str, inline: bool, tmp_path: Path) -> None:
+    fields, zero, recompute = FSDP[words]
+    given = f"'{json.dumps(fields)}'" if inline else "own.json"
+    command = f"torchrun --nproc-per-node 8 {TRAINER} --fsdp '{words}' --fsdp_config {given}"
+    settings = imported(tmp_path, command, own=fields).plan.engine.settings
+    assert (settings["zero"], settings["recompute"]) == (zero, recompute)
+
+
+def test_a_file_of_fsdp_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.json"):
+        imported(tmp_path, f"torchrun --nproc-per-node 8 {TRAINER} --fsdp full_shard --fsdp_config gone.json")
+
+
+def test_a_deepspeed_file_is_laid_over_accelerates(tmp_path: Path) -> None:
+    launched = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "DEEPSPEED", "num_processes": 16,
+                "mixed_precision": "fp16", "deepspeed_config": {"zero_stage": 2}}  # fmt: skip
+    command = f"accelerate launch --config_file acc.json {TRAINER.replace(' --bf16', '')} --deepspeed ds.json"
+    found = imported(tmp_path, command, acc=launched, ds={"zero_optimization": {"stage": 3}}).plan
+    assert (found.strategy.dp, found.dtype, found.engine.settings["zero"]) == (16, "fp16", 3)

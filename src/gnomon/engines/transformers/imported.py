@@ -3,8 +3,10 @@ configurations. Every option acts, is listed as ignored with the reason, or is r
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,9 +52,11 @@ NO_EFFECT = {
     "what is loaded before the first step, and how checkpoints are laid out": "resume_from_checkpoint save* "
     "overwrite_output_dir output_dir push_to_hub* hub* trust_remote_code model_revision config_name cache_dir "
     "use_fast_tokenizer token low_cpu_mem_usage",
+    "nothing is sharded by FSDP without --fsdp": "fsdp_config*",
     "how long the run is": "num_train_epochs do_train num_epochs",
     "when and how processes meet and end": "ddp* local_rank full_determinism torch_empty_cache_steps",
-    "as it is priced": "use_cache tf32 gradient_checkpointing_kwargs* bf16_full_eval average_tokens_across_devices fp16_opt_level half_precision_backend accelerator_config* "
+    "as it is priced": "use_cache tf32 gradient_checkpointing_kwargs* bf16_full_eval average_tokens_across_devices "
+    "fp16_opt_level half_precision_backend accelerator_config* "
     "use_reentrant",
 }
 NOT_MODELLED = {
@@ -158,13 +162,26 @@ def _sharding(options: TrainingOptions, program: LaunchedProgram, names: Trainin
     ranks = ranks_of(program, names)
     named = program.options.get("config-file") or options.text("accelerate_config")
     given = {name.replace("-", "_"): value for name, value in program.options.items()}
-    config = options.take("deepspeed")
-    if config is not None and config is not True:
-        return replace(_deepspeed_file(names, str(config)), ranks=ranks)
+    found = Sharding(ranks=ranks)
     if program.launcher == ACCELERATE or named:
         base = flattened(names.config(beside(named))) if named else {}
-        return _accelerate(base, given, ranks, names)
-    return replace(_trainer_fsdp(options), ranks=ranks)
+        found = _accelerate(base, given, ranks, names)
+    config = options.take("deepspeed")
+    if config is not None and config is not True:
+        return _laid_over(found, _deepspeed_file(names, str(config)))
+    return _laid_over(found, _trainer_fsdp(options, names)) if "fsdp" in options.values else found
+
+
+def _laid_over(launched: Sharding, own: Sharding) -> Sharding:
+    """What the Trainer shards by itself, on the processes and with the precision of its launcher."""
+    return replace(
+        own,
+        ranks=launched.ranks,
+        strategy=launched.strategy,
+        mixed=own.mixed or launched.mixed,
+        accumulation=own.accumulation or launched.accumulation,
+        ignored=(*launched.ignored, *own.ignored),
+    )
 
 
 def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
@@ -180,14 +197,32 @@ def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
     )
 
 
-def _trainer_fsdp(options: TrainingOptions) -> Sharding:
-    """`--fsdp "full_shard auto_wrap"`: sharding that the Trainer asks for by itself."""
-    words = options.text("fsdp").lower().split()
-    options.take("fsdp_config")
-    zero = 3 if {"full_shard", "hybrid_shard", "true"} & set(words) else 2 if "shard_grad_op" in words else 0
+def _trainer_fsdp(options: TrainingOptions, names: TrainingNames) -> Sharding:
+    """`--fsdp "full_shard auto_wrap"`: sharding that the Trainer asks for by itself, with a file of more or none."""
+    on = options.values.get("fsdp") is True
+    words = options.text("fsdp", default="full_shard" if on else "").lower().split()
+    strategy = next((word.upper() for word in words if word.upper() in _STRATEGIES), "")
+    if not strategy and not {"true", "1"} & set(words):
+        return Sharding()
     if "offload" in words:
         options.unmodelled("--fsdp offload", "weights, gradients and states in the host's memory")
-    return Sharding(zero=zero)
+    before = "fsdp_config."
+    fields = {name: options.take(name) for name in [*options.values] if name.startswith(before)}
+    if file := options.text("fsdp_config"):
+        fields |= flattened(_in_place(file) if file.startswith("{") else names.config(beside(file)), before)
+    given = {name: value for name, value in fields.items() if value is not None}
+    own = TrainingOptions(given | ({f"{before}sharding_strategy": strategy} if strategy else {}), LAUNCHER, dashes="")
+    found = _fsdp(own)
+    return replace(found, ignored=(*own.ignored, *own.left()))
+
+
+def _in_place(text: str) -> Mapping[str, Any]:
+    """Fields that a command gives as JSON instead of a file's name."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    raise InputError(f"'{text}' is not JSON", where="--fsdp_config")
 
 
 def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int, names: TrainingNames) -> Sharding:
@@ -237,14 +272,18 @@ def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
     )
 
 
+def _of_fsdp(name: str) -> tuple[str, str, str]:
+    """A field of FSDP in Accelerate's file, among its options, and in the Trainer's."""
+    return f"fsdp_config.fsdp_{name}", f"fsdp_{name}", f"fsdp_config.{name}"
+
+
 def _fsdp(options: TrainingOptions) -> Sharding:
     """FSDP2 says whether weights are sharded again after the forward pass, FSDP1 names a strategy."""
-    before = "fsdp_config."
-    version = options.whole(f"{before}fsdp_version", "fsdp_version", default=1)
-    resharded = options.text(f"{before}fsdp_reshard_after_forward", "fsdp_reshard_after_forward", default="true")
-    named = options.text(f"{before}fsdp_sharding_strategy", "fsdp_sharding_strategy", default="FULL_SHARD")
-    again = options.flag(f"{before}fsdp_activation_checkpointing", "fsdp_activation_checkpointing")
-    if options.flag(f"{before}fsdp_offload_params", "fsdp_offload_params"):
+    version = options.whole(*_of_fsdp("version"), default=1)
+    resharded = options.text(*_of_fsdp("reshard_after_forward"), default="true")
+    named = options.text(*_of_fsdp("sharding_strategy"), default="FULL_SHARD")
+    again = options.flag(*_of_fsdp("activation_checkpointing"))
+    if options.flag(*_of_fsdp("offload_params")):
         options.unmodelled("fsdp_offload_params: true", "weights, gradients and states in the host's memory")
     if version == 2:
         return Sharding(zero=3 if resharded.lower() == "true" else 2, recomputed=again)
