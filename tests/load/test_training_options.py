@@ -10,6 +10,7 @@ import pytest
 
 import gnomon
 from gnomon.errors import InputError
+from gnomon.spec import TrainingLoad
 from gnomon.spec.imported import ImportedPlan
 
 TRAINER = "train.py --model_name_or_path meta-llama/Llama-3.1-8B --max_length 4096 --bf16 --output_dir out"
@@ -115,3 +116,48 @@ def test_a_deepspeed_file_is_laid_over_accelerates(tmp_path: Path) -> None:
     command = f"accelerate launch --config_file acc.json {TRAINER.replace(' --bf16', '')} --deepspeed ds.json"
     found = imported(tmp_path, command, acc=launched, ds={"zero_optimization": {"stage": 3}}).plan
     assert (found.strategy.dp, found.dtype, found.engine.settings["zero"]) == (16, "fp16", 3)
+
+
+TRL = "trl sft --model_name_or_path meta-llama/Llama-3.1-8B --max_length 4096 --bf16 --output_dir out"
+
+
+def test_the_chips_of_a_program_that_nothing_counts(tmp_path: Path) -> None:
+    assert imported(tmp_path, TRL, on="H100:8").plan.strategy.dp == 8
+    assert imported(tmp_path, f"{TRL} --num_processes 4").plan.strategy.dp == 4
+    with pytest.raises(InputError, match="nothing says on how many chips"):
+        imported(tmp_path, TRL)
+    assert imported(tmp_path, f"python {TRAINER}").plan.strategy.dp == 1
+    assert imported(tmp_path, f"python {TRAINER}", on="H100:8").plan.strategy.dp == 8
+    assert imported(tmp_path, f"export WORLD_SIZE=4\npython {TRAINER}").plan.strategy.dp == 4
+    with pytest.raises(InputError, match="8 chips are not the 4 that it starts on"):
+        imported(tmp_path, f"export WORLD_SIZE=4\npython {TRAINER}", on="H100:8")
+
+
+def test_a_job_is_named_as_one_likes(tmp_path: Path) -> None:
+    found = imported(tmp_path, f"srun -n 8 --job-name deepspeed python {TRAINER}")
+    assert (found.plan.engine.name, found.plan.strategy.dp) == ("transformers", 8)
+    assert imported(tmp_path, f"srun -N 2 --label torchrun --nproc-per-node 8 {TRAINER}").plan.strategy.dp == 16
+
+
+NUMBERS = {
+    "1400000000000": 1.4e12,
+    "1.4e12": 1.4e12,
+    "1e15": 1e15,
+    "1e19": "1e19 is more than 1,000,000,000,000,000,000",
+    "99999999999999999999": "99999999999999999999 is more than",
+    "-1": "-1 is less than 0",
+    "1.5e0": "'1.5e0' is not a whole number",
+}
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_the_tokens_of_a_run(text: str, tmp_path: Path) -> None:
+    command = f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json --train-tokens {text}"
+    expected = NUMBERS[text]
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            imported(tmp_path, command, ds={"zero_optimization": {"stage": 1}})
+        return
+    load = imported(tmp_path, command, ds={"zero_optimization": {"stage": 1}}).plan.load
+    assert isinstance(load, TrainingLoad)
+    assert load.tokens == pytest.approx(expected, rel=1e-6)

@@ -14,7 +14,7 @@ from gnomon.engines.deepspeed.options import PROGRAM
 from gnomon.engines.megatron.arguments import UNUSED as MEGATRON
 from gnomon.engines.megatron.imported import note_dropout
 from gnomon.engines.operations import Variable
-from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
+from gnomon.engines.training.imported import MOST_TOKENS, TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
 from gnomon.engines.training.operations import (
     CHECKPOINTS,
@@ -146,7 +146,7 @@ def _degrees(options: TrainingOptions) -> Strategy:
 
 def _samples(options: TrainingOptions, batch: int, seq: int) -> int:
     samples = options.whole("train-samples", default=0, least=0)
-    tokens = options.whole("train-tokens", default=0, least=0)
+    tokens = options.whole("train-tokens", default=0, least=0, most=MOST_TOKENS)
     return -(-samples // batch) if samples else -(-tokens // (batch * seq))
 
 

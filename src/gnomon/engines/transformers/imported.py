@@ -162,6 +162,8 @@ def _sharding(options: TrainingOptions, program: LaunchedProgram, names: Trainin
     ranks = ranks_of(program, names)
     named = program.options.get("config-file") or options.text("accelerate_config")
     given = {name.replace("-", "_"): value for name, value in program.options.items()}
+    processes = options.whole("num_processes", default=0, least=0)  # which `trl` hands on to Accelerate
+    ranks = processes or ranks
     found = Sharding(ranks=ranks)
     if program.launcher == ACCELERATE or named:
         base = flattened(names.config(beside(named))) if named else {}
