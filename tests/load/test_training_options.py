@@ -10,6 +10,7 @@ import pytest
 
 import gnomon
 from gnomon.errors import InputError
+from gnomon.load.plan import write_plan
 from gnomon.spec import TrainingLoad
 from gnomon.spec.imported import ImportedPlan
 
@@ -161,3 +162,50 @@ def test_the_tokens_of_a_run(text: str, tmp_path: Path) -> None:
     load = imported(tmp_path, command, ds={"zero_optimization": {"stage": 1}}).plan.load
     assert isinstance(load, TrainingLoad)
     assert load.tokens == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_runners_options_have_values(tmp_path: Path) -> None:
+    plan = imported(tmp_path, f"torchrun --nproc-per-node 8 {TRAINER} --gradient_checkpointing").plan
+    write_plan(plan, tmp_path / "plan.yaml")
+    for words in ("--steps 5 plan.yaml", "plan.yaml --steps 5", "--steps=5 plan.yaml --out other.json"):
+        found = imported(tmp_path, f"torchrun --nproc-per-node 8 -m gnomon.engines.torch.worker {words}")
+        assert found.plan.strategy == plan.strategy
+
+
+BATCHES = {
+    "accumulated": ({"train_batch_size": 64, "gradient_accumulation_steps": 4}, 2, 64),
+    "at once": ({"train_batch_size": 64}, 8, 64),
+    "by a rank": ({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}, 2, 64),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_two_of_deepspeeds_batch_sizes_give_the_third(case: str, tmp_path: Path) -> None:
+    fields, micro, batch = BATCHES[case]
+    command = f"deepspeed --num_gpus 8 {SCRIPT.replace('--batch-size 1 ', '')} --deepspeed_config ds.json"
+    plan = imported(tmp_path, command, ds={"zero_optimization": {"stage": 1}, **fields}).plan
+    assert isinstance(plan.load, TrainingLoad)
+    assert (plan.engine.settings["micro_batch"], plan.load.global_batch) == (micro, batch)
+    with pytest.raises(InputError, match="a batch of 63 is not a multiple of 8"):
+        imported(tmp_path, command, ds={"zero_optimization": {"stage": 1}, "train_batch_size": 63})
+
+
+def test_checkpoints_at_a_share_of_the_steps(tmp_path: Path) -> None:
+    command = f"torchrun --nproc-per-node 8 {TRAINER} --save_steps 0.1"
+    assert imported(tmp_path, f"{command} --max_steps 1005").plan.strategy.techniques == (
+        "async-checkpointing:every=101,mode=synchronous",
+    )
+    found = imported(tmp_path, command)
+    assert found.plan.strategy.techniques == ()
+    assert noted(found) == {"--save_steps 0.1"}
+
+
+@pytest.mark.parametrize("share", ["5", "-0.1", "nan"])
+def test_a_share_lies_between_none_and_all(share: str, tmp_path: Path) -> None:
+    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --num-query-groups 8 --ffn-hidden-size 14336"
+    command = f"torchrun --nproc-per-node 8 pretrain_gpt.py {shape} --seq-length 4096 --micro-batch-size 1 --bf16"
+    with pytest.raises(InputError, match=r"--optimizer-offload-fraction: .* is not"):
+        imported(tmp_path, f"{command} --optimizer-cpu-offload --optimizer-offload-fraction {share}")
+    config = {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": share}}}
+    with pytest.raises(InputError, match=r"offload_optimizer\.ratio: .* is not"):
+        imported(tmp_path, f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json", ds=config)

@@ -90,7 +90,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
     if overlapped:
         options.unmodelled("zero_optimization.overlap_comm: true", "priced with reductions after the backward pass")
     device = options.text("zero_optimization.offload_optimizer.device", default="none")
-    ratio = options.number("zero_optimization.offload_optimizer.ratio", default=1.0)
+    ratio = options.share("zero_optimization.offload_optimizer.ratio", default=1.0)
     if device == "nvme":
         options.unmodelled("zero_optimization.offload_optimizer.device: nvme", "priced as the host's memory")
     if options.text("zero_optimization.offload_param.device", default="none") == "none":

@@ -66,10 +66,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     strategy = _degrees(options)
     strategy = replace(strategy, dp=data_parallel(ranks_of(program, names), strategy, program.name))
     micro = options.whole("micro-batch-size", "batch-size", "batch_size", default=0, least=0) or settings.micro_batch
-    if not micro:
-        message = "nothing says how many sequences a rank takes at a time"
-        raise InputError(message, where="train_micro_batch_size_per_gpu")
     batch = options.whole("global-batch-size", default=0, least=0) or settings.global_batch
+    micro = micro or _micro_batch(batch, strategy.dp * max(1, settings.accumulation))
     batch = batch or micro * strategy.dp * max(1, settings.accumulation)
     seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
@@ -88,6 +86,16 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         dtype=dtype,
         ignored=(*options.ignored, *settings.ignored, *options.left()),
     )
+
+
+def _micro_batch(batch: int, parts: int) -> int:
+    """Sequences that a rank takes at a time, where only all of a step are given: DeepSpeed divides them."""
+    where = "train_micro_batch_size_per_gpu"
+    if not batch:
+        raise InputError("nothing says how many sequences a rank takes at a time", where=where)
+    if batch % parts:
+        raise InputError(f"a batch of {batch} is not a multiple of {parts}, ranks by accumulated passes", where=where)
+    return batch // parts
 
 
 def _settings(options: TrainingOptions, names: TrainingNames) -> DeepSpeedSettings:

@@ -180,7 +180,7 @@ def _steps(options: TrainingOptions, batch: int) -> int:
 
 def _techniques(options: TrainingOptions) -> list[str]:
     found = []
-    share = options.number("optimizer-offload-fraction", default=1.0)
+    share = options.share("optimizer-offload-fraction", default=1.0)
     if options.flag("optimizer-cpu-offload"):
         found.append(f"{OFFLOAD}:share={share:g}")
     saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)

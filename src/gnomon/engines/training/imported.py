@@ -3,6 +3,7 @@ has no effect on a plan, for a reason that the engine's table gives."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -119,9 +120,19 @@ class TrainingOptions:
         if not text:
             return default
         try:
-            return float(text)
+            found = float(text)
         except ValueError:
-            raise InputError(f"'{text}' is not a number", where=self.where(names[0])) from None
+            found = math.nan
+        if not math.isfinite(found):
+            raise InputError(f"'{text}' is not a number", where=self.where(names[0]))
+        return found
+
+    def share(self, *names: str, default: float) -> float:
+        """A number from 0 to 1."""
+        found = self.number(*names, default=default)
+        if not 0 <= found <= 1:
+            raise InputError(f"{found:g} is not between 0 and 1", where=self.where(names[0]))
+        return found
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """A switch, or a value that says whether it is on."""

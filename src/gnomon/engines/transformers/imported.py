@@ -4,6 +4,7 @@ configurations. Every option acts, is listed as ignored with the reason, or is r
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,7 @@ _OPTIMIZERS = {
     "adamw_torch_8bit": "adam8bit", "paged_adamw_8bit": "adam8bit", "lion_32bit": "lion", "paged_lion_32bit": "lion",
 }  # fmt: skip
 _STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
+_SHARE = re.compile(r"0?\.\d{1,12}")
 _BY_NUMBER = {str(place): name for place, name in enumerate(_STRATEGIES, 1)}
 NO_EFFECT = {
     "which tokens are trained on": "dataset* train_file validation_file data_path data_files text_column "
@@ -127,7 +129,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     seq = options.whole(*LENGTHS)
     total = options.whole("max_steps", default=-1, least=-1)
     recipe, dtype = _recipe(options, shared)
-    saved = _saved(options)
+    saved = _saved(options, total)
     _notes(options)
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
@@ -332,6 +334,15 @@ def _notes(options: TrainingOptions) -> None:
         options.unmodelled(options.told("use_liger_kernel", True), "kernels of Liger: priced as the modules' own")
 
 
-def _saved(options: TrainingOptions) -> Sequence[str]:
-    every, kind = options.whole("save_steps", default=0, least=0), options.text("save_strategy", default="steps")
+def _saved(options: TrainingOptions, total: int) -> Sequence[str]:
+    """Steps from one checkpoint to the next; below 1 they are a share of all."""
+    kind = options.text("save_strategy", default="steps")
+    given = options.values.get("save_steps")
+    if isinstance(given, str) and _SHARE.fullmatch(given):
+        share = options.share("save_steps", default=0.0)
+        every = math.ceil(share * max(0, total))
+        if share and not every and kind == "steps":
+            options.unmodelled(options.told("save_steps", given), "nothing says of how many steps: priced without")
+    else:
+        every = options.whole("save_steps", default=0, least=0)
     return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if every and kind == "steps" else ()
