@@ -17,10 +17,10 @@ from gnomon.engines.operations import Variable
 from gnomon.engines.training.imported import MOST_TOKENS, TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
 from gnomon.engines.training.operations import (
-    CHECKPOINTS,
     ImportedTraining,
     ModelShape,
     TrainingNames,
+    saved_text,
 )
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -29,7 +29,7 @@ CONFIG_FLAGS = ("deepspeed_config", "deepspeed-config")
 OWN = {
     "as it is priced": "deepspeed use-flash-attn-v2 use-flash-attn-v1 use-flash-attn-triton cpu-optimizer "
     "no-pipeline-parallel deepspeed-activation-checkpointing torch_adam ds_fused_adam rotary-position-embeddings-theta "
-    "pipe-parallel-size local_rank",
+    "local_rank",
 }
 NOT_MODELLED = {
     "activations in the host's memory, or cut over ranks": "checkpoint-in-cpu partition-activations "
@@ -38,7 +38,7 @@ NOT_MODELLED = {
     "mixtures of experts of Megatron-DeepSpeed": "moe-expert-parallel-size mlp-type topk expert-interval "
     "enable-expert-tensor-parallelism moe-train-capacity-factor moe-loss-coeff create-moe-param-group",
     "tokens that are dropped by layer": "random-ltd data-efficiency-curriculum-learning",
-    "the zero-bubble schedule": "enable-zbh1-pipeline enable-zbh1-exact-semantics",
+    "the zero-bubble schedule": "enable-zbh1-exact-semantics",
 }
 UNUSED: Mapping[str, Unused] = {**MEGATRON, **unused_flags(OWN, NOT_MODELLED)}
 _SLOTS = re.compile(r"^\s*[^\s#]+\s+slots=(\d{1,4})\b", re.MULTILINE)
@@ -165,9 +165,10 @@ def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Str
     granularity = options.text("recompute-granularity")
     selective = granularity == "selective" or options.flag("recompute-activations")
     full = full or granularity == "full"
-    layers = options.whole("checkpoint-num-layers", default=1)
-    if full and layers != 1:
-        options.unmodelled(f"--checkpoint-num-layers {layers}", "priced as every layer")
+    layers = options.whole("checkpoint-num-layers", "recompute-num-layers", default=1)
+    method = options.text("recompute-method", default="uniform")
+    if full and (layers != 1 or method == "block"):
+        options.unmodelled(f"{layers} layers recomputed at a time, {method}", "priced as every layer by itself")
     named = options.text("optimizer", default="adam" if own else "")
     if named not in ("", "adam"):
         raise InputError(f"the optimizer {named} is not modelled under DeepSpeed", where="--optimizer")
@@ -189,4 +190,4 @@ def _dtype(options: TrainingOptions, settings: DeepSpeedSettings) -> str:
 
 def _saved(options: TrainingOptions) -> tuple[str, ...]:
     saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
-    return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if saved and every else ()
+    return (saved_text(every),) if saved and every else ()

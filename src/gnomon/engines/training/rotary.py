@@ -35,7 +35,7 @@ class Rotary:
 
     def number(self, name: str) -> float:
         """A number of the scaling; 0 where it is none."""
-        value = self.scaling.get(name)
+        value: Any = self.scaling.get(name)
         return float(value) if is_number(value) else 0.0
 
     def missing(self, *kinds: str, whole: bool = True) -> list[str]:

@@ -17,7 +17,7 @@ from gnomon.engines.deepspeed.imported import beside, ranks_of
 from gnomon.engines.operations import Variable
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
-from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, ImportedTraining, TrainingNames
+from gnomon.engines.training.operations import ImportedTraining, TrainingNames, offloaded_text, saved_text
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.imported import IgnoredOption
@@ -270,7 +270,7 @@ def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
     device = options.text("deepspeed_config.offload_optimizer_device", "offload_optimizer_device", default="none")
     if options.text("deepspeed_config.offload_param_device", "offload_param_device", default="none") != "none":
         options.unmodelled("offload_param_device", "weights in the host's memory")
-    techniques = (f"{OFFLOAD}:share=1",) if device in ("cpu", "nvme") else ()
+    techniques = (offloaded_text(1),) if device in ("cpu", "nvme") else ()
     return Sharding(
         zero=stage, accumulation=int(steps) if re.fullmatch(r"\d{1,6}", steps) else 0, techniques=techniques
     )
@@ -345,4 +345,4 @@ def _saved(options: TrainingOptions, total: int) -> Sequence[str]:
             options.unmodelled(options.told("save_steps", given), "nothing says of how many steps: priced without")
     else:
         every = options.whole("save_steps", default=0, least=0)
-    return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if every and kind == "steps" else ()
+    return (saved_text(every),) if every and kind == "steps" else ()
