@@ -8,7 +8,8 @@ from typing import Any
 
 from gnomon.engines.command_line import unused_flags
 from gnomon.engines.training.imported import TrainingOptions, flattened
-from gnomon.engines.training.operations import OFFLOAD
+from gnomon.engines.training.operations import offloaded_text
+from gnomon.errors import InputError
 from gnomon.spec.imported import IgnoredOption
 
 FIELDS = (
@@ -20,7 +21,7 @@ FIELDS = (
 AUTO = "auto"
 """What the transformers Trainer fills in from its own arguments."""
 NO_EFFECT = {
-    "hyperparameters, which no time depends on": "optimizer* scheduler* gradient_clipping fp16* bf16*",
+    "hyperparameters, which no time depends on": "optimizer.params* scheduler* gradient_clipping fp16* bf16*",
     "what is logged and measured": "steps_per_print wall_clock_breakdown flops_profiler* tensorboard* comms_logger* "
     "csv_monitor* wandb* memory_breakdown dump_state monitor_config*",
     "how checkpoints are laid out": "checkpoint* "
@@ -51,6 +52,8 @@ NOT_MODELLED = {
     "training that goes on with fewer nodes": "elasticity* autotuning*",
 }
 UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED)
+OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "adafactor": "adafactor"}
+"""`optimizer.type` in lower case, as a recipe calls it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,8 @@ class DeepSpeedSettings:
     accumulation: int
     global_batch: int
     dtype: str
+    optimizer: str
+    """As a recipe calls it."""
     techniques: tuple[str, ...]
     ignored: tuple[IgnoredOption, ...]
 
@@ -85,7 +90,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
     if overlapped:
         options.unmodelled("zero_optimization.overlap_comm: true", "priced with reductions after the backward pass")
     device = options.text("zero_optimization.offload_optimizer.device", default="none")
-    ratio = options.number("zero_optimization.offload_optimizer.ratio", default=1.0)
+    ratio = options.share("zero_optimization.offload_optimizer.ratio", default=1.0)
     if device == "nvme":
         options.unmodelled("zero_optimization.offload_optimizer.device: nvme", "priced as the host's memory")
     if options.text("zero_optimization.offload_param.device", default="none") == "none":
@@ -99,6 +104,15 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         accumulation=steps,
         global_batch=batch,
         dtype="bf16" if bf16 else "fp16" if fp16 else "",
-        techniques=(f"{OFFLOAD}:share={ratio:g}",) if device in ("cpu", "nvme") else (),
+        optimizer=_optimizer(options),
+        techniques=(offloaded_text(ratio),) if device in ("cpu", "nvme") else (),
         ignored=(*options.ignored, *options.left()),
     )
+
+
+def _optimizer(options: TrainingOptions) -> str:
+    named = options.text("optimizer.type")
+    if named and named.lower() not in OPTIMIZERS:
+        hint = f"These are: {', '.join(OPTIMIZERS)}."
+        raise InputError(f"the optimizer {named} is not modelled", where=options.where("optimizer.type"), hint=hint)
+    return OPTIMIZERS.get(named.lower(), "")

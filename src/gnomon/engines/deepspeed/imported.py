@@ -14,13 +14,13 @@ from gnomon.engines.deepspeed.options import PROGRAM
 from gnomon.engines.megatron.arguments import UNUSED as MEGATRON
 from gnomon.engines.megatron.imported import note_dropout
 from gnomon.engines.operations import Variable
-from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
+from gnomon.engines.training.imported import MOST_TOKENS, TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
 from gnomon.engines.training.operations import (
-    CHECKPOINTS,
     ImportedTraining,
     ModelShape,
     TrainingNames,
+    saved_text,
 )
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -29,7 +29,7 @@ CONFIG_FLAGS = ("deepspeed_config", "deepspeed-config")
 OWN = {
     "as it is priced": "deepspeed use-flash-attn-v2 use-flash-attn-v1 use-flash-attn-triton cpu-optimizer "
     "no-pipeline-parallel deepspeed-activation-checkpointing torch_adam ds_fused_adam rotary-position-embeddings-theta "
-    "pipe-parallel-size local_rank",
+    "local_rank",
 }
 NOT_MODELLED = {
     "activations in the host's memory, or cut over ranks": "checkpoint-in-cpu partition-activations "
@@ -38,7 +38,7 @@ NOT_MODELLED = {
     "mixtures of experts of Megatron-DeepSpeed": "moe-expert-parallel-size mlp-type topk expert-interval "
     "enable-expert-tensor-parallelism moe-train-capacity-factor moe-loss-coeff create-moe-param-group",
     "tokens that are dropped by layer": "random-ltd data-efficiency-curriculum-learning",
-    "the zero-bubble schedule": "enable-zbh1-pipeline enable-zbh1-exact-semantics",
+    "the zero-bubble schedule": "enable-zbh1-exact-semantics",
 }
 UNUSED: Mapping[str, Unused] = {**MEGATRON, **unused_flags(OWN, NOT_MODELLED)}
 _SLOTS = re.compile(r"^\s*[^\s#]+\s+slots=(\d{1,4})\b", re.MULTILINE)
@@ -66,14 +66,12 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     strategy = _degrees(options)
     strategy = replace(strategy, dp=data_parallel(ranks_of(program, names), strategy, program.name))
     micro = options.whole("micro-batch-size", "batch-size", "batch_size", default=0, least=0) or settings.micro_batch
-    if not micro:
-        message = "nothing says how many sequences a rank takes at a time"
-        raise InputError(message, where="train_micro_batch_size_per_gpu")
     batch = options.whole("global-batch-size", default=0, least=0) or settings.global_batch
+    micro = micro or _micro_batch(batch, strategy.dp * max(1, settings.accumulation))
     batch = batch or micro * strategy.dp * max(1, settings.accumulation)
     seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
-    recipe = _recipe(options, settings, strategy)
+    recipe = _recipe(options, settings, strategy, own=shape is not None)
     dtype = _dtype(options, settings)
     techniques = (*settings.techniques, *_saved(options))
     model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
@@ -88,6 +86,16 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         dtype=dtype,
         ignored=(*options.ignored, *settings.ignored, *options.left()),
     )
+
+
+def _micro_batch(batch: int, parts: int) -> int:
+    """Sequences that a rank takes at a time, where only all of a step are given: DeepSpeed divides them."""
+    where = "train_micro_batch_size_per_gpu"
+    if not batch:
+        raise InputError("nothing says how many sequences a rank takes at a time", where=where)
+    if batch % parts:
+        raise InputError(f"a batch of {batch} is not a multiple of {parts}, ranks by accumulated passes", where=where)
+    return batch // parts
 
 
 def _settings(options: TrainingOptions, names: TrainingNames) -> DeepSpeedSettings:
@@ -146,25 +154,30 @@ def _degrees(options: TrainingOptions) -> Strategy:
 
 def _samples(options: TrainingOptions, batch: int, seq: int) -> int:
     samples = options.whole("train-samples", default=0, least=0)
-    tokens = options.whole("train-tokens", default=0, least=0)
+    tokens = options.whole("train-tokens", default=0, least=0, most=MOST_TOKENS)
     return -(-samples // batch) if samples else -(-tokens // (batch * seq))
 
 
-def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Strategy) -> Recipe:
+def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Strategy, *, own: bool) -> Recipe:
+    """How a step is carried out; `own` where the program is Megatron-DeepSpeed, which brings its own optimizer."""
     stage = options.whole("zero-stage", default=settings.stage, least=0)
     full = options.flag("checkpoint-activations")
     granularity = options.text("recompute-granularity")
     selective = granularity == "selective" or options.flag("recompute-activations")
     full = full or granularity == "full"
-    layers = options.whole("checkpoint-num-layers", default=1)
-    if full and layers != 1:
-        options.unmodelled(f"--checkpoint-num-layers {layers}", "priced as every layer")
-    optimizer = options.text("optimizer", default="adam")
-    if optimizer != "adam":
-        raise InputError(f"the optimizer {optimizer} is not modelled under DeepSpeed", where="--optimizer")
+    layers = options.whole("checkpoint-num-layers", "recompute-num-layers", default=1)
+    method = options.text("recompute-method", default="uniform")
+    if full and (layers != 1 or method == "block"):
+        options.unmodelled(f"{layers} layers recomputed at a time, {method}", "priced as every layer by itself")
+    named = options.text("optimizer", default="adam" if own else "")
+    if named not in ("", "adam"):
+        raise InputError(f"the optimizer {named} is not modelled under DeepSpeed", where="--optimizer")
+    if named and settings.optimizer not in ("", "adamw"):
+        options.ignore(f"optimizer.type: {settings.optimizer}", "the program brings its own optimizer", affects=False)
     return Recipe(
         recompute="full" if full else "selective" if selective else "none",
         zero=stage,
+        optimizer="adamw" if named else settings.optimizer or "adamw",
         sequence_parallel=options.flag("sequence-parallel"),
         cp_comm="a2a" if strategy.cp > 1 else "p2p",
     )
@@ -177,4 +190,4 @@ def _dtype(options: TrainingOptions, settings: DeepSpeedSettings) -> str:
 
 def _saved(options: TrainingOptions) -> tuple[str, ...]:
     saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
-    return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if saved and every else ()
+    return (saved_text(every),) if saved and every else ()

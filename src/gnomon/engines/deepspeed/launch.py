@@ -21,6 +21,7 @@ from gnomon.engines.training.launch import (
     torchrun,
 )
 from gnomon.engines.training.operations import CHECKPOINTS, NOTHING, OFFLOAD, TechniqueOptions
+from gnomon.engines.training.rotary import BASE, rotary
 from gnomon.errors import InputError
 from gnomon.spec import AttentionMixer, DenseFfn, Plan
 from gnomon.spec.training_job import TrainingJob
@@ -171,7 +172,7 @@ def _unlike(job: TrainingJob) -> list[str]:
     window = mixer.window
     if window is not None and window < job.load.seq:
         missing.append(f"a sliding window of {window} tokens: all of them attend to everything")
-    return missing
+    return missing + ([] if model.learned_positions else rotary(job.config).missing())
 
 
 def _all_biases(job: TrainingJob) -> bool:
@@ -182,8 +183,7 @@ def _all_biases(job: TrainingJob) -> bool:
 def _network(job: TrainingJob) -> dict[str, Value]:
     model, block = job.model, job.model.blocks[0]
     mixer, ffn, learned = block.attention, block.feed_forward, job.model.learned_positions
-    theta: Any = job.config.get("rope_theta") or 10000
-    whole = isinstance(theta, int | float) and not isinstance(theta, bool) and 0 < theta < 1e15
+    base = rotary(job.config).whole_base or BASE
     return {
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,
@@ -194,7 +194,7 @@ def _network(job: TrainingJob) -> dict[str, Value]:
         "--swiglu": ffn.gated,
         "--normalization": "layernorm" if model.norm_bias else "rmsnorm",
         "--use-rotary-position-embeddings": not learned,
-        "--rotary-position-embeddings-theta": int(theta) if whole and not learned else False,
+        "--rotary-position-embeddings-theta": False if learned else base,
         "--no-position-embedding": not learned,
         "--max-position-embeddings": learned or max(model.max_context, job.load.seq),
         "--disable-bias-linear": not _all_biases(job),

@@ -66,10 +66,10 @@ NO_EFFECT = {
         "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-enable-deepep moe-router-dtype moe-permute-fusion "
         "moe-router-fusion no-gradient-accumulation-fusion no-async-tensor-model-parallel-allreduce "
         "overlap-cpu-optimizer-d2h-h2d use-precision-aware-optimizer megatron-fsdp-main-grads-dtype "
-        "megatron-fsdp-grad-comm-dtype overlap-param-gather overlap-grad-reduce no-persist-layer-norm "
+        "megatron-fsdp-grad-comm-dtype overlap-param-gather no-persist-layer-norm "
         "no-bias-swiglu-fusion no-bias-gelu-fusion no-bias-dropout-fusion bias-swiglu-fusion "
-        "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models recompute-num-layers "
-        "recompute-method recompute-modules fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval "
+        "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models "
+        "fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval "
         "deallocate-pipeline-outputs align-grad-reduce align-param-gather use-sharp fp8-param-gather "
         "fp8-recipe moe-shared-expert-overlap"
     ),

@@ -10,11 +10,11 @@ from gnomon.engines.megatron.arguments import UNUSED
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import (
-    CHECKPOINTS,
-    OFFLOAD,
     ImportedTraining,
     ModelShape,
     TrainingNames,
+    offloaded_text,
+    saved_text,
 )
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -180,13 +180,13 @@ def _steps(options: TrainingOptions, batch: int) -> int:
 
 def _techniques(options: TrainingOptions) -> list[str]:
     found = []
-    share = options.number("optimizer-offload-fraction", default=1.0)
+    share = options.share("optimizer-offload-fraction", default=1.0)
     if options.flag("optimizer-cpu-offload"):
-        found.append(f"{OFFLOAD}:share={share:g}")
+        found.append(offloaded_text(share))
     saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
     waits = not options.flag("async-save")
     if saved and every:
-        found.append(f"{CHECKPOINTS}:every={every},mode={'synchronous' if waits else 'asynchronous'}")
+        found.append(saved_text(every, waits=waits))
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.megatron.options import Value
-from gnomon.errors import shown
+from gnomon.engines.training.rotary import LLAMA, is_number, rotary
 from gnomon.graph.trained import unusual
 from gnomon.spec import AttentionMixer, DenseFfn, LatentAttention, Model, MoeFfn
 from gnomon.spec.training_job import TrainingJob
@@ -79,7 +79,7 @@ def not_expressed(job: TrainingJob) -> list[str]:
     missing += [f"{what}: its options make a plain decoder" for what in dict.fromkeys(unusual(model))]
     if model.mtp:
         missing.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
-    return missing + ([] if model.learned_positions else _rope(job.config)[1])
+    return missing + ([] if model.learned_positions else rotary(job.config).missing(LLAMA))
 
 
 def experts(model: Model) -> MoeFfn | None:
@@ -135,7 +135,7 @@ def _norm(job: TrainingJob) -> dict[str, Value]:
     epsilon: Any = job.config.get("layer_norm_epsilon" if job.model.norm_bias else "rms_norm_eps")
     return {
         "--normalization": "LayerNorm" if job.model.norm_bias else "RMSNorm",
-        "--norm-epsilon": float(epsilon) if _number(epsilon) else False,
+        "--norm-epsilon": float(epsilon) if is_number(epsilon) else False,
     }
 
 
@@ -145,34 +145,16 @@ def _positions(job: TrainingJob) -> dict[str, Value]:
         "--position-embedding-type": "learned_absolute" if learned else "rope",
         "--max-position-embeddings": learned or max(job.model.max_context, job.load.seq),
     }
-    return values if learned else values | _rope(job.config)[0]
+    return values if learned else values | _rope(job.config)
 
 
-def _rope(config: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:
-    """The rotary embedding as config.json gives it, and what of it cannot be expressed."""
-    scaling: Any = config.get("rope_parameters") or config.get("rope_scaling")
-    scaling = scaling if isinstance(scaling, Mapping) else {}
-    base: Any = config.get("rope_theta", scaling.get("rope_theta"))
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    values: dict[str, Value] = {}
-    missing = []
-    if _number(base) and base == base // 1:
-        values["--rotary-base"] = int(base)
-    elif base is not None:
-        missing.append(f"a rotary base of {shown(base)}")
-    if kind == "llama3" and _number(scaling.get("factor")):
-        values |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(scaling["factor"])}
-    elif kind != "default":
-        missing.append(f"rotary embeddings of type {shown(kind)}")
-    return values, missing
-
-
-MOST = 1e300
-"""No setting of a network is larger, and no larger whole number is a float."""
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST
+def _rope(config: Mapping[str, Any]) -> dict[str, Value]:
+    """The rotary embedding as config.json gives it."""
+    found = rotary(config)
+    values: dict[str, Value] = {"--rotary-base": found.whole_base} if found.whole_base else {}
+    if found.kind == LLAMA and (factor := found.number("factor")):
+        values |= {"--use-rope-scaling": True, "--rope-scaling-factor": factor}
+    return values
 
 
 def _mixture(job: TrainingJob) -> dict[str, Value]:

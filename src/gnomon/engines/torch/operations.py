@@ -46,8 +46,10 @@ def known_fields(fields: Mapping[str, Any]) -> int:
 
 
 def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedTraining:
-    """The plan that the runner is given."""
-    named = next((word for word in program.arguments if not word.startswith("-")), "")
+    """The plan that the runner is given, beside options that all have a value."""
+    words = program.arguments
+    behind = {at + 1 for at, word in enumerate(words) if word.startswith("-") and "=" not in word}
+    named = next((word for at, word in enumerate(words) if at not in behind and not word.startswith("-")), "")
     if not named:
         raise InputError("the command names no plan", hint=f"`torchrun … -m {launch.WORKER} plan.yaml` does.")
     return ImportedTraining(plan_file=named.rpartition("/")[2] if "$" in named else named)

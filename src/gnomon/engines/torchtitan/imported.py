@@ -24,7 +24,7 @@ from gnomon.engines.torchtitan.recipes import (
 )
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
-from gnomon.engines.training.operations import CHECKPOINTS, ImportedTraining, ModelShape, TrainingNames
+from gnomon.engines.training.operations import ImportedTraining, ModelShape, TrainingNames, saved_text
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Recipe, Strategy
 
@@ -252,7 +252,7 @@ def _techniques(options: TrainingOptions) -> tuple[str, ...]:
     on = options.flag("checkpoint.enable", "checkpoint.enable_checkpoint")
     if not on:
         return ()
-    return (f"{CHECKPOINTS}:every={every},mode={'synchronous' if mode == 'disabled' else 'asynchronous'}",)
+    return (saved_text(every, waits=mode == "disabled"),)
 
 
 def _notes(options: TrainingOptions) -> None:

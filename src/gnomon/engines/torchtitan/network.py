@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
+from gnomon.engines.training.rotary import BASE, rotary
+from gnomon.engines.training.rotary import LLAMA as LLAMA_SCALING
 from gnomon.errors import InputError
 from gnomon.spec import AttentionMixer, DenseFfn, Model, MoeFfn
 from gnomon.spec.training_job import TrainingJob
@@ -76,30 +77,19 @@ def _unlike_llama(model: Model) -> Iterator[str]:
 
 def not_expressed(job: TrainingJob) -> list[str]:
     """What of the network a recipe does not say."""
-    scaling = _scaling(job.config)
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if flavor_of(job.model) is None and kind not in ("default", "llama3"):
-        return [f"rotary embeddings of type {kind}"]
-    return []
-
-
-def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = config.get("rope_parameters") or config.get("rope_scaling")
-    return found if isinstance(found, Mapping) else {}
+    return rotary(job.config).missing(LLAMA_SCALING, whole=False) if flavor_of(job.model) is None else []
 
 
 def shape_lines(job: TrainingJob) -> list[str]:
     """A function of the recipe that gives the sizes of a Llama; its own layers come from TorchTitan."""
     model = job.model
     mixer, ffn = model.blocks[0].attention, model.blocks[0].feed_forward
-    scaling, config = _scaling(job.config), job.config
-    theta: Any = config.get("rope_theta", scaling.get("rope_theta", 10000.0))
-    llama = scaling.get("rope_type", scaling.get("type")) == "llama3"
+    found = rotary(job.config)
     longest = max(model.max_context, job.load.seq)
-    rope = f"dim={mixer.head_dim}, max_seq_len={longest}, theta={float(theta)!r}"
-    if llama:
-        factor, original = scaling.get("factor", 8.0), scaling.get("original_max_position_embeddings", 8192)
-        rope += f', scaling="llama", scaling_factor={float(factor)!r}, original_max_position_embeddings={int(original)}'
+    rope = f"dim={mixer.head_dim}, max_seq_len={longest}, theta={float(found.base or BASE)!r}"
+    if found.kind == LLAMA_SCALING and (factor := found.number("factor")):
+        original = int(found.number("original_max_position_embeddings")) or 8192
+        rope += f', scaling="llama", scaling_factor={factor!r}, original_max_position_embeddings={original}'
     return [
         "def network() -> llama3.Llama3Model.Config:",
         f"    dim, vocab_size = {model.hidden}, {model.vocab}",

@@ -3,6 +3,7 @@ has no effect on a plan, for a reason that the engine's table gives."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Strategy, TrainingLoad
 from gnomon.spec.imported import IgnoredOption
 
-MOST = 10**9
+MOST, MOST_TOKENS = 10**12, 10**18
+"""No size and no count of a step is larger, nor the tokens of a run."""
 UNREAD = Unused(why="not modelled: what it changes is not known here", affects=True)
 _NEGATIVE = re.compile(r"-\.?\d.*")
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off", "none", "null", "")
@@ -93,32 +95,44 @@ class TrainingOptions:
             return default
         return shown(value)
 
-    def whole(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number. Raises InputError where it is not given and has no default."""
+    def whole(self, *names: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
+        """A whole number. Raises InputError where it is not given and has no default, or is out of its limits."""
         text = self.text(*names)
         if not text and default is None:
             raise InputError("is not given", where=self.where(names[0]), hint="The plan needs it.")
         if not text:
             return default or 0
         plain = text.replace("_", "")
-        if re.fullmatch(r"[+-]?\d{1,12}", plain):
-            number = int(plain)
-        elif re.fullmatch(r"\d+(?:\.\d*)?[eE]\+?\d{1,2}", plain):
-            number = int(float(plain))
-        else:
+        whole = re.fullmatch(r"[+-]?\d{1,99}", plain)
+        if not whole and not re.fullmatch(r"\d{1,99}(?:\.\d{0,99})?[eE]\+?\d{1,2}", plain):
             raise InputError(f"'{text}' is not a whole number", where=self.where(names[0]))
-        if not least <= number <= MOST * 1000:
-            raise InputError(f"{number} is less than {least}", where=self.where(names[0]))
-        return number
+        number = int(plain) if whole else float(plain)
+        if number % 1:
+            raise InputError(f"'{text}' is not a whole number", where=self.where(names[0]))
+        if number < least:
+            raise InputError(f"{text} is less than {least}", where=self.where(names[0]))
+        if number > most:
+            raise InputError(f"{text} is more than {most:,}", where=self.where(names[0]))
+        return int(number)
 
     def number(self, *names: str, default: float) -> float:
         text = self.text(*names)
         if not text:
             return default
         try:
-            return float(text)
+            found = float(text)
         except ValueError:
-            raise InputError(f"'{text}' is not a number", where=self.where(names[0])) from None
+            found = math.nan
+        if not math.isfinite(found):
+            raise InputError(f"'{text}' is not a number", where=self.where(names[0]))
+        return found
+
+    def share(self, *names: str, default: float) -> float:
+        """A number from 0 to 1."""
+        found = self.number(*names, default=default)
+        if not 0 <= found <= 1:
+            raise InputError(f"{found:g} is not between 0 and 1", where=self.where(names[0]))
+        return found
 
     def flag(self, *names: str, default: bool = False) -> bool:
         """A switch, or a value that says whether it is on."""

@@ -50,6 +50,8 @@ class LaunchedProgram:
     """Processes of a node; 0 where nothing says so."""
     ranks: int = 0
     """Processes in all; 0 where nothing says so."""
+    alone: bool = False
+    """Whether it is one process where nothing says how many: Python's own, that nothing else starts."""
     environment: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Of a configuration file that stands alone, its fields."""
@@ -90,24 +92,32 @@ def launched_program(words: Sequence[str], environment: Mapping[str, str], tasks
         nodes=nodes,
         per_node=per_node,
         ranks=ranks,
+        alone=launcher == PYTHON and tasks == 1 and not ranks and "WORLD_SIZE" not in environment,
         environment=environment,
     )
 
 
 def _launcher(words: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The first launcher of a command, and what stands behind it."""
-    for at, word in enumerate(words):
-        name, behind = word.rpartition("/")[2], list(words[at + 1 :])
-        if name in (TORCHRUN, DEEPSPEED):
-            return name, behind
-        if name == "accelerate-launch" or (name == ACCELERATE and behind[:1] == ["launch"]):
-            return ACCELERATE, behind[1:] if name == ACCELERATE else behind
-        if name == TRL:
-            return PYTHON, list(words[at:])
-        if _INTERPRETER.fullmatch(name):
-            flags = next((place for place, one in enumerate(behind) if not one.startswith("-")), 0)
-            named = _MODULES.get(behind[flags]) if flags and behind[flags - 1] == "-m" else None
-            return (named, behind[flags + 1 :]) if named else (PYTHON, behind)
+    """The launcher of a command, and what stands behind it: the first, or the first that is no option's value, as the
+    name of a job may be one."""
+    found = [at for at in range(len(words)) if _launched_by(words, at)]
+    plain = [at for at in found if not at or not words[at - 1].startswith("-") or "=" in words[at - 1]]
+    return _launched_by(words, (plain or found)[0]) if found else None
+
+
+def _launched_by(words: Sequence[str], at: int) -> tuple[str, list[str]] | None:
+    """The launcher that stands at one place of a command."""
+    name, behind = words[at].rpartition("/")[2], list(words[at + 1 :])
+    if name in (TORCHRUN, DEEPSPEED):
+        return name, behind
+    if name == "accelerate-launch" or (name == ACCELERATE and behind[:1] == ["launch"]):
+        return ACCELERATE, behind[1:] if name == ACCELERATE else behind
+    if name == TRL:
+        return TRL, list(words[at:])
+    if _INTERPRETER.fullmatch(name):
+        flags = next((place for place, one in enumerate(behind) if not one.startswith("-")), 0)
+        named = _MODULES.get(behind[flags]) if flags and behind[flags - 1] == "-m" else None
+        return (named, behind[flags + 1 :]) if named else (PYTHON, behind)
     return None
 
 
@@ -142,7 +152,7 @@ def _counts(
     """Nodes, processes of each, and processes in all; 0 what is not said."""
     nodes, each, every = (_number(options, names) for names in (_NODES, _EACH, _ALL))
     if launcher == PYTHON:
-        return 0, 0, max(tasks, 1) if tasks != 1 else _world(environment)
+        return 0, 0, tasks if tasks != 1 else _world(environment)
     if launcher == DEEPSPEED and not each and (listed := options.get("include", "")):
         each = _included(listed)
     if not nodes and not any(name in options for name in _NODES):
@@ -155,8 +165,9 @@ def _counts(
 
 
 def _world(environment: Mapping[str, str]) -> int:
+    """`WORLD_SIZE`; 0 where it is not set to a number."""
     given = environment.get("WORLD_SIZE", "")
-    return int(given) if re.fullmatch(r"\d{1,6}", str(given)) and not isinstance(given, Variable) else 1
+    return int(given) if re.fullmatch(r"\d{1,6}", str(given)) and not isinstance(given, Variable) else 0
 
 
 def _number(options: Mapping[str, str], names: Sequence[str]) -> int:

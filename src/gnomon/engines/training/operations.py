@@ -42,6 +42,16 @@ class TechniqueOptions:
 NOTHING = TechniqueOptions()
 
 
+def offloaded_text(share: float) -> str:
+    """The technique of a plan that keeps this share of the optimizer states in the host's memory."""
+    return f"{OFFLOAD}:share={share:g}"
+
+
+def saved_text(every: int, *, waits: bool = True) -> str:
+    """The technique of a plan that saves a checkpoint at so many steps, for which training waits or does not."""
+    return f"{CHECKPOINTS}:every={every},mode={'synchronous' if waits else 'asynchronous'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """What a launch command says of a network that it does not name; 0 where it does not say it."""

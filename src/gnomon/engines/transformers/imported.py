@@ -3,8 +3,11 @@ configurations. Every option acts, is listed as ignored with the reason, or is r
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +17,7 @@ from gnomon.engines.deepspeed.imported import beside, ranks_of
 from gnomon.engines.operations import Variable
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
-from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, ImportedTraining, TrainingNames
+from gnomon.engines.training.operations import ImportedTraining, TrainingNames, offloaded_text, saved_text
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.imported import IgnoredOption
@@ -36,6 +39,7 @@ _OPTIMIZERS = {
     "adamw_torch_8bit": "adam8bit", "paged_adamw_8bit": "adam8bit", "lion_32bit": "lion", "paged_lion_32bit": "lion",
 }  # fmt: skip
 _STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}
+_SHARE = re.compile(r"0?\.\d{1,12}")
 _BY_NUMBER = {str(place): name for place, name in enumerate(_STRATEGIES, 1)}
 NO_EFFECT = {
     "which tokens are trained on": "dataset* train_file validation_file data_path data_files text_column "
@@ -50,15 +54,18 @@ NO_EFFECT = {
     "what is loaded before the first step, and how checkpoints are laid out": "resume_from_checkpoint save* "
     "overwrite_output_dir output_dir push_to_hub* hub* trust_remote_code model_revision config_name cache_dir "
     "use_fast_tokenizer token low_cpu_mem_usage",
+    "nothing is sharded by FSDP without --fsdp": "fsdp_config*",
     "how long the run is": "num_train_epochs do_train num_epochs",
     "when and how processes meet and end": "ddp* local_rank full_determinism torch_empty_cache_steps",
-    "as it is priced": "attn_implementation use_cache tf32 torch_compile gradient_checkpointing_kwargs* bf16_full_eval "
-    "use_liger_kernel average_tokens_across_devices fp16_opt_level half_precision_backend accelerator_config* "
+    "as it is priced": "use_cache tf32 gradient_checkpointing_kwargs* bf16_full_eval average_tokens_across_devices "
+    "fp16_opt_level half_precision_backend accelerator_config* "
     "use_reentrant",
 }
 NOT_MODELLED = {
     "adapters: priced as full training": "use_peft lora* load_in_4bit load_in_8bit bnb* use_rslora peft*",
     "weights that are frozen": "freeze* unfreeze*",
+    "compiled modules: priced as eager ones": "torch_compile_backend torch_compile_mode",
+    "kernels of Liger": "liger_kernel_config*",
 }
 UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED)
 LAUNCHER = unused_flags(
@@ -66,7 +73,7 @@ LAUNCHER = unused_flags(
         "when and how processes meet and end": "compute_environment debug machine_rank main_process_ip "
         "main_process_port main_training_function rdzv_backend same_network tpu* use_cpu gpu_ids num_machines "
         "enable_cpu_affinity downcast_bf16 command_file commands",
-        "as it is priced": "fsdp_config* dynamo* deepspeed_config*",
+        "as it is priced": "fsdp_config* dynamo_config* deepspeed_config*",
     },
     {
         "fp8 under Accelerate": "fp8_config*",
@@ -83,6 +90,8 @@ class Sharding:
     zero: int = 0
     recomputed: bool = False
     mixed: str = ""
+    optimizer: str = ""
+    """Of DeepSpeed's configuration, which goes before the Trainer's own."""
     accumulation: int = 0
     micro_batch: int = 0
     ranks: int = 0
@@ -120,7 +129,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     seq = options.whole(*LENGTHS)
     total = options.whole("max_steps", default=-1, least=-1)
     recipe, dtype = _recipe(options, shared)
-    saved = _saved(options)
+    saved = _saved(options, total)
+    _notes(options)
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
         model=model,
@@ -154,13 +164,28 @@ def _sharding(options: TrainingOptions, program: LaunchedProgram, names: Trainin
     ranks = ranks_of(program, names)
     named = program.options.get("config-file") or options.text("accelerate_config")
     given = {name.replace("-", "_"): value for name, value in program.options.items()}
-    config = options.take("deepspeed")
-    if config is not None and config is not True:
-        return replace(_deepspeed_file(names, str(config)), ranks=ranks)
+    processes = options.whole("num_processes", default=0, least=0)  # which `trl` hands on to Accelerate
+    ranks = processes or ranks
+    found = Sharding(ranks=ranks)
     if program.launcher == ACCELERATE or named:
         base = flattened(names.config(beside(named))) if named else {}
-        return _accelerate(base, given, ranks, names)
-    return replace(_trainer_fsdp(options), ranks=ranks)
+        found = _accelerate(base, given, ranks, names)
+    config = options.take("deepspeed")
+    if config is not None and config is not True:
+        return _laid_over(found, _deepspeed_file(names, str(config)))
+    return _laid_over(found, _trainer_fsdp(options, names)) if "fsdp" in options.values else found
+
+
+def _laid_over(launched: Sharding, own: Sharding) -> Sharding:
+    """What the Trainer shards by itself, on the processes and with the precision of its launcher."""
+    return replace(
+        own,
+        ranks=launched.ranks,
+        strategy=launched.strategy,
+        mixed=own.mixed or launched.mixed,
+        accumulation=own.accumulation or launched.accumulation,
+        ignored=(*launched.ignored, *own.ignored),
+    )
 
 
 def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
@@ -168,6 +193,7 @@ def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
     return Sharding(
         zero=found.stage,
         mixed=found.dtype,
+        optimizer=found.optimizer,
         accumulation=found.accumulation,
         micro_batch=found.micro_batch,
         techniques=found.techniques,
@@ -175,14 +201,32 @@ def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
     )
 
 
-def _trainer_fsdp(options: TrainingOptions) -> Sharding:
-    """`--fsdp "full_shard auto_wrap"`: sharding that the Trainer asks for by itself."""
-    words = options.text("fsdp").lower().split()
-    options.take("fsdp_config")
-    zero = 3 if {"full_shard", "hybrid_shard", "true"} & set(words) else 2 if "shard_grad_op" in words else 0
+def _trainer_fsdp(options: TrainingOptions, names: TrainingNames) -> Sharding:
+    """`--fsdp "full_shard auto_wrap"`: sharding that the Trainer asks for by itself, with a file of more or none."""
+    on = options.values.get("fsdp") is True
+    words = options.text("fsdp", default="full_shard" if on else "").lower().split()
+    strategy = next((word.upper() for word in words if word.upper() in _STRATEGIES), "")
+    if not strategy and not {"true", "1"} & set(words):
+        return Sharding()
     if "offload" in words:
         options.unmodelled("--fsdp offload", "weights, gradients and states in the host's memory")
-    return Sharding(zero=zero)
+    before = "fsdp_config."
+    fields = {name: options.take(name) for name in [*options.values] if name.startswith(before)}
+    if file := options.text("fsdp_config"):
+        fields |= flattened(_in_place(file) if file.startswith("{") else names.config(beside(file)), before)
+    given = {name: value for name, value in fields.items() if value is not None}
+    own = TrainingOptions(given | ({f"{before}sharding_strategy": strategy} if strategy else {}), LAUNCHER, dashes="")
+    found = _fsdp(own)
+    return replace(found, ignored=(*own.ignored, *own.left()))
+
+
+def _in_place(text: str) -> Mapping[str, Any]:
+    """Fields that a command gives as JSON instead of a file's name."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    raise InputError(f"'{text}' is not JSON", where="--fsdp_config")
 
 
 def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int, names: TrainingNames) -> Sharding:
@@ -196,6 +240,9 @@ def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int,
     kind = "FSDP" if options.flag("use_fsdp") else "DEEPSPEED" if options.flag("use_deepspeed") else kind
     options.take("multi_gpu")
     mixed = options.text("mixed_precision", default="no")
+    backend = options.text("dynamo_config.dynamo_backend", "dynamo_backend", default="no")
+    if backend.lower() != "no":
+        options.unmodelled(f"dynamo_backend: {backend}", "compiled modules: priced as eager ones")
     found = Sharding()
     if kind == "DEEPSPEED":
         found = _deepspeed(options, names)
@@ -223,20 +270,24 @@ def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
     device = options.text("deepspeed_config.offload_optimizer_device", "offload_optimizer_device", default="none")
     if options.text("deepspeed_config.offload_param_device", "offload_param_device", default="none") != "none":
         options.unmodelled("offload_param_device", "weights in the host's memory")
-    techniques = (f"{OFFLOAD}:share=1",) if device in ("cpu", "nvme") else ()
+    techniques = (offloaded_text(1),) if device in ("cpu", "nvme") else ()
     return Sharding(
         zero=stage, accumulation=int(steps) if re.fullmatch(r"\d{1,6}", steps) else 0, techniques=techniques
     )
 
 
+def _of_fsdp(name: str) -> tuple[str, str, str]:
+    """A field of FSDP in Accelerate's file, among its options, and in the Trainer's."""
+    return f"fsdp_config.fsdp_{name}", f"fsdp_{name}", f"fsdp_config.{name}"
+
+
 def _fsdp(options: TrainingOptions) -> Sharding:
     """FSDP2 says whether weights are sharded again after the forward pass, FSDP1 names a strategy."""
-    before = "fsdp_config."
-    version = options.whole(f"{before}fsdp_version", "fsdp_version", default=1)
-    resharded = options.text(f"{before}fsdp_reshard_after_forward", "fsdp_reshard_after_forward", default="true")
-    named = options.text(f"{before}fsdp_sharding_strategy", "fsdp_sharding_strategy", default="FULL_SHARD")
-    again = options.flag(f"{before}fsdp_activation_checkpointing", "fsdp_activation_checkpointing")
-    if options.flag(f"{before}fsdp_offload_params", "fsdp_offload_params"):
+    version = options.whole(*_of_fsdp("version"), default=1)
+    resharded = options.text(*_of_fsdp("reshard_after_forward"), default="true")
+    named = options.text(*_of_fsdp("sharding_strategy"), default="FULL_SHARD")
+    again = options.flag(*_of_fsdp("activation_checkpointing"))
+    if options.flag(*_of_fsdp("offload_params")):
         options.unmodelled("fsdp_offload_params: true", "weights, gradients and states in the host's memory")
     if version == 2:
         return Sharding(zero=3 if resharded.lower() == "true" else 2, recomputed=again)
@@ -252,8 +303,8 @@ def _recipe(options: TrainingOptions, shared: Sharding) -> tuple[Recipe, str]:
     named = options.text("optim", default="adamw_torch_fused")
     if named not in _OPTIMIZERS:
         raise InputError(f"the optimizer {named} is not modelled", where=options.where("optim"))
-    optimizer = _OPTIMIZERS[named]
-    if named.startswith("paged"):
+    optimizer = shared.optimizer or _OPTIMIZERS[named]
+    if not shared.optimizer and named.startswith("paged"):
         options.unmodelled(options.told("optim", named), "states in memory that the host shares: priced as on the chip")
     bf16, fp16 = options.flag("bf16"), options.flag("fp16")
     kept = _kept(options)
@@ -272,6 +323,26 @@ def _kept(options: TrainingOptions) -> str:
     return text
 
 
-def _saved(options: TrainingOptions) -> Sequence[str]:
-    every, kind = options.whole("save_steps", default=0, least=0), options.text("save_strategy", default="steps")
-    return (f"{CHECKPOINTS}:every={every},mode=synchronous",) if every and kind == "steps" else ()
+def _notes(options: TrainingOptions) -> None:
+    """Kernels other than those of eager modules with PyTorch's scaled-dot-product attention, which are priced."""
+    attention = options.text("attn_implementation", default="sdpa")
+    if attention != "sdpa":
+        options.unmodelled(options.told("attn_implementation", attention), "priced with sdpa")
+    if options.flag("torch_compile"):
+        options.unmodelled(options.told("torch_compile", True), "compiled modules: priced as eager ones")
+    if options.flag("use_liger_kernel"):
+        options.unmodelled(options.told("use_liger_kernel", True), "kernels of Liger: priced as the modules' own")
+
+
+def _saved(options: TrainingOptions, total: int) -> Sequence[str]:
+    """Steps from one checkpoint to the next; below 1 they are a share of all."""
+    kind = options.text("save_strategy", default="steps")
+    given = options.values.get("save_steps")
+    if isinstance(given, str) and _SHARE.fullmatch(given):
+        share = options.share("save_steps", default=0.0)
+        every = math.ceil(share * max(0, total))
+        if share and not every and kind == "steps":
+            options.unmodelled(options.told("save_steps", given), "nothing says of how many steps: priced without")
+    else:
+        every = options.whole("save_steps", default=0, least=0)
+    return (saved_text(every),) if every and kind == "steps" else ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from gnomon import catalog
 from gnomon.engines import planned_training_engine, training_operations_of, training_readers
 from gnomon.engines.training.job import check_job
-from gnomon.engines.training.launched import PYTHON, SHELL, TRL, LaunchedProgram, launched_program
+from gnomon.engines.training.launched import SHELL, LaunchedProgram, launched_program
 from gnomon.engines.training.operations import NOTHING, ImportedTraining, ModelShape
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
@@ -101,9 +101,8 @@ def _called(question: ImportQuestion, source: CommandSource, names: NamesOf, dep
 
 def _read(source: CommandSource, program: LaunchedProgram, engine: str, names: NamesOf, total: int) -> _Run:
     reader = dict(training_readers())[engine]
-    alone = 1 if program.launcher == PYTHON and program.name != TRL else 0
     if not program.ranks and program.launcher != SHELL:
-        program = replace(program, ranks=total or alone)
+        program = replace(program, ranks=total or int(program.alone))
     try:
         return _Run(engine=engine, program=program, read=reader.import_training(program, names))
     except GnomonError as error:
