@@ -111,7 +111,9 @@ def ran_words(answer: ServingReport) -> str:
     """How much was simulated, and what the replica sustains at most."""
     requests, span = answer.requests, answer.makespan_s
     ran = f"{plural(requests, 'request')} in {format_duration(span)}"
-    if answer.saturation_rps and not answer.overloaded:
+    if answer.slots.get("slot_wait_s"):
+        ran += "; slots for adapters bind before the chip does"
+    elif answer.saturation_rps and not answer.overloaded:
         low, high = map(known, answer.bands.get("saturation_rps", {}).get("mean") or (None, None))
         ran += f"; saturation at {digits(answer.saturation_rps)} requests/s"
         ran += f" ({digits(low)} to {digits(high)}, 90%)" if low is not None and high is not None else ""

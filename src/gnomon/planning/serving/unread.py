@@ -19,7 +19,7 @@ from gnomon.spec.workload import RequestTrace
 NOT_READ = ("adapter", "priority")
 """Columns of requests that the simulator reads only where the engine's settings say so."""
 WHY = {
-    "adapter": "all requests run as on the base model, unless the engine has adapters",
+    "adapter": "all requests run as on the base model: LoRA is off in the engine's settings (--set)",
     "priority": "requests are scheduled in order of arrival, unless the engine goes by priority",
 }
 COLUMNS = {"adapter": "adapter", "priority": "priority"}
