@@ -25,7 +25,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 RUN = (
     " --failures 2e-5/gpu-hour --checkpoint-to shared:100GB/s --checkpoint-every 30min --checkpoint-mode lazy"
-    " --spares 4 --elastic --detection-time 2min --restart-time 90s --repair-time 2d --grid FR"
+    " --spares 4 --detection-time 2min --restart-time 90s --repair-time 2d --grid FR"
 )
 RUN_FIELDS = {
     "failures": "2e-5/gpu-hour",
@@ -33,7 +33,6 @@ RUN_FIELDS = {
     "checkpoint_every": "30min",
     "checkpoint_mode": "lazy",
     "spares": "4",
-    "elastic": True,
     "detection_time_s": 120.0,
     "restart_time_s": 90.0,
     "repair_time_s": 172800.0,

@@ -360,7 +360,6 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --checkpoint-every 5
   --checkpoint-mode lazy
   --spares 9
-  --elastic
   --detection-time 1h
   --restart-time 1h
   --repair-time 9d
@@ -371,7 +370,6 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --checkpoint-every 5
   --checkpoint-mode synchronous
   --spares 9
-  --elastic
   --detection-time 1h
   --restart-time 1h
   --repair-time 9d
@@ -478,7 +476,6 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --checkpoint-every 5
   --checkpoint-mode synchronous
   --spares 9
-  --elastic
   --detection-time 1h
   --restart-time 1h
   --repair-time 9d

@@ -315,7 +315,7 @@ def test_a_run_with_failures(cli: Cli) -> None:
     saved = {"bytes": positive, "mode": str, "to": str, "every_steps": int, "best_every_steps": int} | dict.fromkeys(
         ("stall_s", "write_s", "load_s", "interval_s", "best_interval_s", "young_interval_s"), positive
     )
-    told = {"goodput": estimate, "days": estimate, "days_without_failures": positive, "spares": int, "elastic": bool}
+    told = {"goodput": estimate, "days": estimate, "days_without_failures": positive, "spares": int}
     check(answer["reliability"], told | {"failures": failures, "lost": lost, "checkpoints": saved})
     check(answer["run"], dict.fromkeys(("steps", "days", "cost_usd", "energy_kwh", "co2_kg"), positive))
     same = gnomon.simulate_training(

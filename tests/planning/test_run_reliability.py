@@ -90,20 +90,6 @@ def test_more_spares_are_never_worse() -> None:
     assert [one.reliability.spares for one in runs if one.reliability] == [0, 1, 2, 3]
 
 
-def test_going_on_without_a_node_beats_waiting_for_it() -> None:
-    waits, goes_on = found(spares=0), run_of(elastic=True)
-    told = goes_on.reliability
-    assert told is not None and told.elastic and told.spares == 0
-    assert waits.goodput.value < told.goodput.value < found().goodput.value
-    assert 0 < told.lost["repairs"] < waits.lost["repairs"]
-    assert math.fsum([told.goodput.value, *told.lost.values()]) == pytest.approx(1, abs=1e-9)
-    assert goes_on.run["days"] == pytest.approx(told.days_without_failures / told.goodput.value)
-    assert goes_on.bands["run"]["days"][0] < goes_on.run["days"] < goes_on.bands["run"]["days"][1]
-    assert "--elastic" in str(goes_on)
-    with_spare = found(elastic=True, spares=2)
-    assert with_spare.goodput.value > told.goodput.value
-
-
 def test_the_fewest_spares_that_leave_hardly_any_wait() -> None:
     auto = found()
     assert auto.lost["repairs"] <= 1e-3
@@ -250,6 +236,7 @@ REFUSED = {
     "technique": ({"techniques": ["async-checkpointing"]}, "counts checkpoints in the step time"),
     "name": ({"failures": "llama-33"}, "unknown published failure rate"),
     "megascale": ({"failures": "megascale"}, "unknown published failure rate"),
+    "number": ({"failures": "0"}, "Known: bloom, default, .* Write a rate as 2e-5/gpu-hour"),
     "no rate": ({"failures": "x/gpu-hour"}, "--failures"),
     "zero": ({"failures": "0/gpu-hour"}, "not a rate above zero"),
     "none of them": ({"failures": "1/0-gpu-hours"}, "not a rate above zero"),
@@ -257,6 +244,9 @@ REFUSED = {
     "often": ({"failures": "61/gpu-hour"}, "more than 60 failures per GPU-hour"),
     "place": ({"checkpoint_to": "tape"}, "unknown place for checkpoints"),
     "slow": ({"checkpoint_to": "shared:0GB/s"}, "not a bandwidth above zero"),
+    "no unit": ({"checkpoint_to": "shared:100"}, "'100' has no unit. Write shared:100GB/s"),
+    "no unit of a disk": ({"checkpoint_to": "local: 1.5/s"}, "'1.5/s' has no unit. Write local:1.5GB/s"),
+    "nothing": ({"checkpoint_to": "shared:0"}, "not a bandwidth above zero"),
     "words": ({"checkpoint_to": "shared:fast"}, "--checkpoint-to"),
     "every": ({"checkpoint_every": "often"}, "--checkpoint-every"),
     "no step": ({"checkpoint_every": 0}, "--checkpoint-every"),
@@ -264,9 +254,6 @@ REFUSED = {
     "long": ({"checkpoint_every": 10**9}, "more than the"),
     "mode": ({"checkpoint_mode": "eager"}, "unknown checkpoint mode"),
     "spares": ({"spares": -1}, "--spares"),
-    "elastic": ({"failures": None, "elastic": True}, "does nothing without --failures"),
-    "one node": ({"on": "H100:8", "elastic": True}, "one node cannot go on"),
-    "one replica": ({"on": "H100:16", "tp": 8, "pp": 2, "elastic": True}, "one data-parallel replica cannot go on"),
     "grid": ({"grid": "Atlantis"}, "unknown grid"),
     "memory": (
         {"on": "H100:8", "tokens": 1e9, "model": "llama-3.1-405b", "tp": 8, "pp": 1},
@@ -286,6 +273,17 @@ def test_refused(case: str) -> None:
 def test_a_run_that_never_ends_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match="hardly move"):
         run_of(failures="2/gpu-hour")
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous", "lazy"])
+@pytest.mark.parametrize("to", ["shared:100B/s", "local:100B/s"])
+def test_a_run_that_storage_holds_up_names_it(to: str, mode: str) -> None:
+    with pytest.raises(InfeasibleError, match=r"hardly move: .* days to load") as refused:
+        run_of(checkpoint_to=to, checkpoint_mode=mode)
+    assert refused.value.where == "--checkpoint-to"
+    with pytest.raises(InfeasibleError, match=r"hardly move: .* restarts of") as refused:
+        run_of(checkpoint_to=to, checkpoint_mode=mode, failures="2/gpu-hour")
+    assert refused.value.where == "--failures"
 
 
 def test_unknown_hosts() -> None:

@@ -29,8 +29,8 @@ def test_text_of_other_runs() -> None:
     assert "0.42 failures expected" in text
     assert "no other interval is better" in text
     assert "no spare nodes" in text
-    elastic = str(answers.trained(reliability=answers.interrupted(elastic=True, lost=found.lost | {"repairs": 0.02})))
-    assert "slower without nodes in repair" in elastic
+    waits = str(answers.trained(reliability=answers.interrupted(lost=found.lost | {"repairs": 0.02})))
+    assert "waiting for nodes in repair" in waits
     assert "goodput" not in str(answers.trained())
 
 

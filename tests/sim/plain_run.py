@@ -32,7 +32,6 @@ class PlainRun:
     broken: list[float] = field(default_factory=list)
     """When nodes come back from repair, the next one first."""
     failures: int = 0
-    speed: float = 1.0
 
     def __post_init__(self) -> None:
         self.fails_at = self.now + self.drawn.expovariate(self.case.failures_per_s)
@@ -46,7 +45,7 @@ class PlainRun:
     def work(self) -> None:
         """An interval, the wait for the checkpoint before it, and its own."""
         free_s = self.written[-1][2] if self.written else 0.0
-        trained = self.passes(TRAIN, self.interval_s / self.speed) and self.passes(STALL, free_s - self.now)
+        trained = self.passes(TRAIN, self.interval_s) and self.passes(STALL, free_s - self.now)
         if not trained or not self.passes(STALL, self.case.stall_s):
             self.recover()
             return
@@ -80,10 +79,9 @@ class PlainRun:
             heapq.heappush(self.broken, self.now + repair)
         while self.broken and self.broken[0] <= self.now:
             heapq.heappop(self.broken)
-        if hard and len(self.broken) > self.case.spares and not self.case.replicas:
+        if hard and len(self.broken) > self.case.spares:
             back = heapq.heappop(self.broken)
             self.spent[REPAIR] += back - self.now
             self.now = back
-        self.speed = self.case.speed(len(self.broken))
         self.fails_at = self.now + self.drawn.expovariate(self.case.failures_per_s)
         return hard

@@ -35,7 +35,6 @@ def plan_training(
     checkpoint_every: str | int | None = None,
     checkpoint_mode: str | None = None,
     spares: str | int | None = None,
-    elastic: bool = False,
     detection_time_s: float | None = None,
     restart_time_s: float | None = None,
     repair_time_s: float | None = None,
@@ -54,8 +53,7 @@ def plan_training(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,
         dtype=dtype, engine=engine, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
         checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode, spares=spares,
-        elastic=elastic, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
-        repair_time_s=repair_time_s, grid=grid,
+        detection_time_s=detection_time_s, restart_time_s=restart_time_s, repair_time_s=repair_time_s, grid=grid,
     )  # fmt: skip
     return answer(question, progress)
 

@@ -49,7 +49,6 @@ def simulate_training(
     checkpoint_every: str | int | None = None,
     checkpoint_mode: str | None = None,
     spares: str | int | None = None,
-    elastic: bool = False,
     detection_time_s: float | None = None,
     restart_time_s: float | None = None,
     repair_time_s: float | None = None,
@@ -72,7 +71,7 @@ def simulate_training(
             layers_per_stage=layers_per_stage, dtype=dtype, engine=engine,
             tokens=tokens, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
             checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode,
-            spares=spares, elastic=elastic, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
+            spares=spares, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
             repair_time_s=repair_time_s, grid=grid,
         )
     )  # fmt: skip

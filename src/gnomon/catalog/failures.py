@@ -15,6 +15,7 @@ from gnomon.units import DAY_S, HOUR_S
 
 DEFAULT = "llama-3"
 """The rate that is taken where none is given: the one of a long run whose every interruption is counted."""
+RATE_HINT = "Write a rate as 2e-5/gpu-hour or 6.5/1000-node-days."
 NODE = 8
 """GPUs of the nodes that rates per node are of."""
 
@@ -28,7 +29,7 @@ def failure_rate(name: str) -> FailureRate:
     found = _book().find(name)
     rates = {run.name: run.per_gpu_hour for run in published_runs() if run.per_gpu_hour}
     if found not in rates:
-        raise unknown_name("published failure rate", name, rates)
+        raise unknown_name("published failure rate", name, ["default", *rates], hint=RATE_HINT)
     run, usual = _run(found), _run(DEFAULT)
     others = [math.log(rate / rates[found]) for other, rate in rates.items() if other != found]
     hardware = run.hardware if run.hardware is not None else usual.hardware

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from gnomon.catalog import grid
-from gnomon.catalog.failures import DEFAULT, failure_rate
+from gnomon.catalog.failures import DEFAULT, RATE_HINT, failure_rate
 from gnomon.errors import InputError, named_by, unknown_name
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.spec import Pool
@@ -30,7 +30,6 @@ RATE = re.compile(
     r"\s*(?P<count>[^/\s]+)\s*/\s*(?P<times>[\d.,]*)[\s-]*(?P<of>gpu|node)-?(?P<period>hour|day|year)s?\s*"
 )
 PERIODS_S = {"hour": HOUR_S, "day": DAY_S, "year": 365.25 * DAY_S}
-RATE_HINT = "Write a rate as 2e-5/gpu-hour or 6.5/1000-node-days."
 LONGEST = 64
 """Letters of a rate."""
 MOST_PER_GPU_HOUR = 60.0
@@ -60,7 +59,6 @@ def fault_tolerance(question: RunQuestion, pool: Pool) -> FaultTolerance | None:
         every_steps=steps,
         every_s=seconds,
         spares=_spares(question.spares),
-        elastic=question.elastic,
         detection_s=detection,
         restart_s=restart,
         repair_s=repair,
@@ -94,9 +92,13 @@ def _storage(text: str | None) -> CheckpointStorage:
         raise unknown_name("place for checkpoints", place, (SHARED, LOCAL), where=TO)
     if not colon:
         return CheckpointStorage(place=place.strip())
-    per_s = parse_bytes(re.sub(r"/s\s*$", "", rate), TO)
+    size = re.sub(r"/s\s*$", "", rate).strip()
+    per_s = parse_bytes(size, TO)
     if per_s < 1:
         raise InputError(f"'{rate}' is not a bandwidth above zero", where=TO, hint="Write it as 100GB/s.")
+    if not size[-1:].isalpha():
+        hint = f"Write {place.strip()}:{size}GB/s or {place.strip()}:{size}MB/s."
+        raise InputError(f"'{rate.strip()}' has no unit", where=TO, hint=hint)
     return CheckpointStorage(place=place.strip(), bytes_s=per_s)
 
 

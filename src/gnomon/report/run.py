@@ -63,12 +63,7 @@ def checkpoint_words(run: RunReliability) -> Iterator[str]:
 
 
 def spare_words(run: RunReliability) -> str:
-    spares = f"{plural(run.spares, 'spare node')}, paid for" if run.spares else "no spare nodes"
-    return f"{spares}; without one, fewer data-parallel replicas go on" if run.elastic else spares
-
-
-def lost_names(run: RunReliability) -> dict[str, str]:
-    return LOST | ({"repairs": "slower without nodes in repair"} if run.elastic else {})
+    return f"{plural(run.spares, 'spare node')}, paid for" if run.spares else "no spare nodes"
 
 
 def lost_rows(run: RunReliability) -> list[tuple[str, str, str]]:
@@ -76,7 +71,7 @@ def lost_rows(run: RunReliability) -> list[tuple[str, str, str]]:
     wall_s = run.days.value * DAY_S
     return [
         (name, f"{share:.1%}", format_duration(share * wall_s))
-        for key, name in lost_names(run).items()
+        for key, name in LOST.items()
         if (share := run.lost[key]) > NOTHING
     ]
 

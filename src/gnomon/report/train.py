@@ -186,16 +186,15 @@ def same_job(inputs: Mapping[str, Any]) -> list[Any]:
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
     said += flag("--tokens", count_word(inputs.get("tokens")))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
-    said += [word for name, option in RUN_FLAGS.items() for word in _run_words(option, inputs.get(name), name)]
+    said += [word for name, option in RUN_FLAGS.items() for word in flag(option, _run_word(name, inputs))]
     said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
 
 
-def _run_words(option: str, value: Any, name: str) -> Iterable[Any]:
+def _run_word(name: str, inputs: Mapping[str, Any]) -> Any:
     """What was asked about the run, as a flag takes it; durations are kept in seconds."""
-    if isinstance(value, bool):
-        return (option,) if value else ()
-    return flag(option, f"{value:g}s" if name.endswith("_s") and value is not None else value)
+    value = inputs.get(name)
+    return f"{value:g}s" if name.endswith("_s") and value is not None else value
 
 
 def planned_again(inputs: Mapping[str, Any], on: str) -> str:

@@ -91,8 +91,6 @@ class FaultTolerance:
     """Either, or neither for the best interval."""
     spares: int | None = None
     """Nodes; None for as many as leave hardly any wait."""
-    elastic: bool = False
-    """Whether the job goes on without replicas that lack a node."""
     detection_s: float = DETECTION_S
     restart_s: float = RESTART_S
     repair_s: float = REPAIR_S

@@ -27,7 +27,7 @@ from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.run import RunReliability
 from gnomon.spec.cluster import KWH_J
 from gnomon.spec.estimate import DRAWS
-from gnomon.spec.reliability import ENOUGH, MOST_SPARES, FaultTolerance
+from gnomon.spec.reliability import ENOUGH, MOST_SPARES, SHARED, CheckpointStorage, FaultTolerance
 from gnomon.spec.workload import Floats
 from gnomon.techniques import canonical
 from gnomon.units import DAY_S, HOUR_S, format_duration
@@ -105,9 +105,21 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
         raise InputError(f"{TOO} counts checkpoints in the step time, and --failures again", where="--with", hint=hint)
     steps = step.job.load.steps
     assert steps is not None  # the question asks for tokens
-    times, ranks = checkpoint_times(step, asked), step.job.strategy.ranks
-    case = Interruptions(
-        failures_per_s=asked.failures.per_gpu_hour * ranks / HOUR_S,
+    times, step_s = checkpoint_times(step, asked), step.step_s.value
+    case = _interruptions(step, asked, times)
+    best, every = _intervals(case, asked, step_s, steps)
+    found = _without_repairs(case, every * step_s)
+    if found.share < LEAST:
+        raise _hopeless(step, asked, times, case, every * step_s)
+    work_s = steps * step_s
+    case = replace(case, spares=_spares(asked, case, work_s / found.share))
+    found = goodput(case, every * step_s, work_s)
+    return PlannedRun(step=step, asked=asked, times=times, case=case, steps=steps, every=every, best=best, found=found)
+
+
+def _interruptions(step: TrainingStep, asked: FaultTolerance, times: CheckpointTimes) -> Interruptions:
+    return Interruptions(
+        failures_per_s=asked.failures.per_gpu_hour * step.job.strategy.ranks / HOUR_S,
         hardware=asked.failures.hardware,
         stall_s=times.stall_s,
         soft_lag_s=times.soft_lag_s,
@@ -116,30 +128,17 @@ def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
         soft_restart_s=asked.detection_s + asked.restart_s + times.soft_load_s,
         hard_restart_s=asked.detection_s + asked.restart_s + times.hard_load_s,
         repair_s=asked.repair_s,
-        replicas=_replicas(step, asked),
     )
-    step_s = step.step_s.value
+
+
+def _intervals(case: Interruptions, asked: FaultTolerance, step_s: float, steps: int) -> tuple[int, int]:
+    """Steps from one checkpoint to the next: the best, and those that the run has."""
     best = min(max(1, round(best_interval_s(case, step_s) / step_s)), steps)
-    every = _every(asked, step_s, steps) or best
-    found = goodput(replace(case, repair_s=0.0), every * step_s)
-    if found.share < LEAST:
-        raise _hopeless(case, every * step_s)
-    work_s = steps * step_s
-    case = replace(case, spares=_spares(asked, case, work_s / found.share))
-    found = goodput(case, every * step_s, work_s)
-    return PlannedRun(step=step, asked=asked, times=times, case=case, steps=steps, every=every, best=best, found=found)
+    return best, _every(asked, step_s, steps) or best
 
 
-def _replicas(step: TrainingStep, asked: FaultTolerance) -> int:
-    """What a job may go on without: replicas, or nodes where each has several; 0 of one that waits."""
-    if not asked.elastic:
-        return 0
-    nodes = math.ceil(step.job.strategy.ranks / step.pool.per_node)
-    parts = min(step.job.strategy.dp, nodes)
-    if parts < 2:
-        lacking = "one node" if nodes < 2 else "one data-parallel replica"
-        raise InputError(f"a job of {lacking} cannot go on without it", where="--elastic", hint="Leave it out.")
-    return parts
+def _without_repairs(case: Interruptions, interval_s: float) -> Goodput:
+    return goodput(replace(case, repair_s=0.0), interval_s)
 
 
 def _every(asked: FaultTolerance, step_s: float, steps: int) -> int:
@@ -153,8 +152,8 @@ def _every(asked: FaultTolerance, step_s: float, steps: int) -> int:
 
 def _spares(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
     """As asked for, or the fewest that leave hardly any wait, at the highest rate of the interval."""
-    if asked.spares is not None or asked.elastic:
-        return asked.spares or 0
+    if asked.spares is not None:
+        return asked.spares
     often = case.at(case.failures_per_s * math.exp(ABOVE * asked.failures.spread))
 
     def enough(spares: int) -> bool:
@@ -170,8 +169,18 @@ def _spares(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
     return low if low == 0 and enough(0) else high
 
 
-def _hopeless(case: Interruptions, interval_s: float) -> InfeasibleError:
+def _hopeless(
+    step: TrainingStep, asked: FaultTolerance, times: CheckpointTimes, case: Interruptions, interval_s: float
+) -> InfeasibleError:
+    """Names the storage where the run would move with faster one."""
     between = format_duration(1 / case.failures_per_s)
+    if _moves_with_fast_storage(step, asked):
+        load = format_duration(max(times.soft_load_s, times.hard_load_s))
+        return InfeasibleError(
+            f"the run would hardly move: a failure every {between}, and checkpoints that take {load} to load",
+            where="--checkpoint-to",
+            hint="Use faster storage, such as shared:100GB/s.",
+        )
     restart = format_duration(case.hard_restart_s)
     what = f"a failure every {between}, restarts of {restart} and checkpoints every {format_duration(interval_s)}"
     return InfeasibleError(
@@ -179,6 +188,16 @@ def _hopeless(case: Interruptions, interval_s: float) -> InfeasibleError:
         where="--failures",
         hint="Lower the rate, restart faster, or save more often.",
     )
+
+
+def _moves_with_fast_storage(step: TrainingStep, asked: FaultTolerance) -> bool:
+    """Whether the run would get on with storage as fast as the hosts' adapters."""
+    steps, step_s = step.job.load.steps, step.step_s.value
+    assert steps is not None
+    fast = replace(asked, storage=CheckpointStorage(place=SHARED, bytes_s=math.inf))
+    case = _interruptions(step, fast, checkpoint_times(step, fast))
+    _, every = _intervals(case, asked, step_s, steps)
+    return _without_repairs(case, every * step_s).share >= LEAST
 
 
 def outcomes(run: PlannedRun) -> tuple[Floats, Outcomes]:
@@ -246,7 +265,6 @@ def _reliability(run: PlannedRun, drawn: tuple[Floats, Outcomes], days: Estimate
         checkpoints=_checkpoints(run),
         lost=_lost(run),
         spares=run.case.spares,
-        elastic=run.asked.elastic,
     )
 
 
@@ -291,6 +309,4 @@ def _assumed(run: PlannedRun, given: Mapping[str, Any]) -> Iterator[str]:
     if run.case.hardware:
         share = f"{run.case.hardware:.0%} of failures take a node out (Llama 3's share, arXiv:2407.21783)"
         yield share if "repair_time_s" in given else f"{share}, for a day"
-    if asked.elastic:
-        yield "every node in repair is of another replica, and rejoins at the next restart"
     yield from run.times.assumed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.report.figures import Headline, interval
 from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, plot, table
 from gnomon.report.html.svg import Bar, stacked
-from gnomon.report.run import checkpoint_words, failure_words, goodput_words, lost_names, lost_rows, spare_words
+from gnomon.report.run import LOST, checkpoint_words, failure_words, goodput_words, lost_rows, spare_words
 from gnomon.report.shortage import IF_IT_FITTED
 from gnomon.report.text import gib
 from gnomon.report.train import described, exposed_words, figures, fit_words, run_lines, share, spent_s
@@ -63,7 +63,7 @@ def _reliability(answer: TrainingReport) -> list[PageBlock]:
     rows = lost_rows(run)
     drawn = [
         Bar(name, run.lost[key], run.lost[key], run.lost[key], f"{run.lost[key]:.1%}")
-        for key, name in lost_names(run).items()
+        for key, name in LOST.items()
         if name in [row[0] for row in rows]
     ]
     told = [f"{goodput_words(run)}: {failure_words(run)}", *checkpoint_words(run), spare_words(run)]

@@ -32,9 +32,6 @@ class Interruptions:
     """Mean time until a node is back."""
     spares: int = 0
     """Nodes that wait to take the place of one in repair."""
-    replicas: int = 0
-    """Data-parallel replicas of a job that goes on without those that lack a node, from each restart to the next; 0 of
-    one that waits for the node."""
 
     @property
     def kinds(self) -> tuple[tuple[float, float, float], ...]:
@@ -47,10 +44,6 @@ class Interruptions:
     def cycle_s(self, interval_s: float) -> float:
         """From one checkpoint to the next."""
         return max(interval_s, self.busy_s) + self.stall_s
-
-    def speed(self, broken: int) -> float:
-        """Of a job with so many nodes in repair, each of another replica. One replica always goes on."""
-        return 1 - min(max(broken - self.spares, 0), self.replicas - 1) / self.replicas if self.replicas else 1.0
 
     def at(self, failures_per_s: float) -> Interruptions:
         return replace(self, failures_per_s=failures_per_s)

@@ -18,12 +18,10 @@ import math
 from dataclasses import dataclass
 
 from gnomon.sim.run.base import Interruptions
-from gnomon.sim.run.repairs import elastic_speeds, waiting
+from gnomon.sim.run.repairs import waiting
 
 LARGEST = 700.0
 """Exponents above it overflow; such a run makes no progress."""
-ELASTIC_ROUNDS = 4
-"""Of an elastic run's speed and the time that it then takes."""
 ROUNDS = 200
 """Halvings of a bracket: more than a float has bits."""
 
@@ -41,7 +39,7 @@ class Goodput:
     restarts: float
     """Detection, start and loading, those that were interrupted too."""
     repairs: float
-    """Waiting for a node where no spare is left, or what the steps of a job without it take longer."""
+    """Waiting for a node where no spare is left."""
     failures_per_s: float
     """Of the elapsed time: none while the job waits for a node."""
 
@@ -57,48 +55,28 @@ def goodput(case: Interruptions, interval_s: float, work_s: float = math.inf) ->
             failures_per_s=0.0,
         )  # fmt: skip
     restarted = sum(share * _decay(rate * restart) for share, _, restart in case.kinds)
-    elapsed_s, speeds = work_s, _full_speed(restarted)
-    for _ in range(ELASTIC_ROUNDS if case.replicas else 1):
-        speeds = elastic_speeds(case, elapsed_s) if case.replicas else speeds
-        lives = [(share, _life(case, interval_s, speed)) for speed, share in speeds]
-        useful = rate * interval_s * sum(share * life.intervals for share, life in lives)
-        elapsed_s = work_s / useful if useful > 0 else math.inf
-    waits = waiting(case, elapsed_s)
+    intervals, saved_s = _life(case, interval_s)
+    useful = rate * interval_s * (restarted * intervals)
+    waits = waiting(case, work_s / useful if useful > 0 else math.inf)
     up = 1 - waits
     return Goodput(
         share=up * useful,
-        stalls=max(up * rate * sum(share * (life.saved_s - life.steps_s) for share, life in lives), 0.0),
-        lost_work=max(up * (restarted - rate * sum(share * life.saved_s for share, life in lives)), 0.0),
+        stalls=max(up * rate * (restarted * (saved_s - intervals * interval_s)), 0.0),
+        lost_work=max(up * (restarted - rate * (restarted * saved_s)), 0.0),
         restarts=up * (1 - restarted),
-        repairs=waits + max(up * (rate * sum(share * life.steps_s for share, life in lives) - useful), 0.0),
+        repairs=waits,
         failures_per_s=up * rate,
     )
 
 
-def _full_speed(restarted: float) -> tuple[tuple[float, float], ...]:
-    return ((1.0, restarted),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Life:
-    """From a restart to the next failure, on average."""
-
-    intervals: float
-    """Whose checkpoints were written."""
-    steps_s: float
-    """Their steps."""
-    saved_s: float
-    """Their steps and stalls."""
-
-
-def _life(case: Interruptions, interval_s: float, speed: float) -> _Life:
-    rate, steps_s = case.failures_per_s, interval_s / speed
-    cycle = case.cycle_s(steps_s)
+def _life(case: Interruptions, interval_s: float) -> tuple[float, float]:
+    """From a restart to the next failure, on average: intervals whose checkpoints were written, and the seconds of
+    their steps and stalls."""
+    rate, cycle = case.failures_per_s, case.cycle_s(interval_s)
     written = sum(share * _decay(rate * lag) for share, lag, _ in case.kinds)
-    once = written * _decay(rate * (steps_s + case.stall_s))  # the first waits for no checkpoint before it
+    once = written * _decay(rate * (interval_s + case.stall_s))  # the first waits for no checkpoint before it
     intervals = once / -math.expm1(-rate * cycle)
-    saved_s = intervals * cycle - once * (cycle - steps_s - case.stall_s)
-    return _Life(intervals=intervals, steps_s=intervals * steps_s, saved_s=saved_s)
+    return intervals, intervals * cycle - once * (cycle - interval_s - case.stall_s)
 
 
 def young_interval_s(stall_s: float, failures_per_s: float) -> float:
@@ -128,11 +106,6 @@ def best_interval_s(case: Interruptions, step_s: float) -> float:
         return goodput(case, steps * step_s).share
 
     below = max(least, math.floor(daly_interval_s(case.stall_s, case.failures_per_s) / step_s))
-    if case.replicas:  # with fewer of them steps last longer
-        below, high = max(least, below // case.replicas), below + 1
-        while high - below > 1:
-            middle = (below + high) // 2
-            below, high = (middle, high) if share(middle + 1) > share(middle) else (below, middle)
     return max((below, below + 1), key=share) * step_s
 
 

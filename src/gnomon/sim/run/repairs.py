@@ -9,7 +9,6 @@ used up first; there repair times are taken to be exponential.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,8 +23,6 @@ MOST_STATES = 256
 """Spares beyond are enough, or the share in the long run is taken."""
 LEAST = 1e-200
 """A share that is none."""
-PARTS = 32
-"""Parts of a run over which the mean number of nodes in repair is followed."""
 SMALL = 1 / 64
 """Transitions of a first step of time."""
 
@@ -40,37 +37,8 @@ def erlang_b(servers: int, load: float) -> float:
     return blocked
 
 
-def elastic_speeds(case: Interruptions, elapsed_s: float) -> tuple[tuple[float, float], ...]:
-    """Of a job that goes on without the nodes in repair: relative speeds after a failure, and how often each is met
-    after a restart that did not fail. Failures find as many nodes in repair as there are at any time: a Poisson number,
-    whose mean grows from nothing to the load over the first repairs."""
-    load = case.failures_per_s * case.hardware * case.repair_s
-    length = elapsed_s / case.repair_s if case.repair_s else math.inf
-    grown = (1.0,) if length > LONG else tuple(-math.expm1(-length * (one + 0.5) / PARTS) for one in range(PARTS))
-    restarted = [share * math.exp(-case.failures_per_s * restart) for share, _, restart in case.kinds]
-    found: dict[float, float] = {}
-    for broken, often in enumerate(_poisson([load * part for part in grown])):
-        for hard, share in enumerate(restarted):
-            speed = case.speed(broken + hard) if load else 1.0
-            found[speed] = found.get(speed, 0.0) + often * share
-    return tuple(found.items())
-
-
-def _poisson(means: Sequence[float]) -> list[float]:
-    """Probabilities of 0, 1, 2, …, as far as they count, on average over all means."""
-    most = max(means)
-    if not most:
-        return [1.0]
-    counts = range(int(most + 12 * math.sqrt(most) + 24))
-    factorials = np.array([math.lgamma(count + 1) for count in counts])
-    each = np.exp(np.outer(np.log(means), counts) - np.array(means)[:, None] - factorials)
-    return [float(one) for one in each.mean(axis=0)]
-
-
 def waiting(case: Interruptions, active_s: float) -> float:
     """The share of the elapsed time that a job waits which has to be up for so long; infinity for the long run."""
-    if case.replicas:
-        return 0.0
     load = case.failures_per_s * case.hardware * case.repair_s
     steady = erlang_b(case.spares + 1, load)
     if not steady or active_s > LONG * case.repair_s or case.spares >= MOST_STATES:

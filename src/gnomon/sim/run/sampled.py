@@ -27,7 +27,7 @@ class Outcomes:
 
     wall_s: Floats
     trained_s: Floats
-    """In steps, those that were lost too; of a job with fewer nodes its share of them."""
+    """In steps, those that were lost too."""
 
 
 def sampled(case: Interruptions, interval_s: Floats, rates: Floats, intervals: float, seed: int = 0) -> Outcomes:
@@ -81,25 +81,23 @@ def _lives(
 ) -> Outcomes:
     """From one failure to the next, all runs side by side: a wait for a node, a restart, then training."""
     runs = interval_s.size
-    speed = np.ones(runs)
+    waits = np.maximum(case.busy_s - interval_s, 0.0)
+    cycle = interval_s + waits + case.stall_s
     wall, trained, left = np.zeros(runs), np.zeros(runs), intervals.astype(np.float64)
     restart = np.zeros(runs)
     broken = np.zeros(runs, np.int64)
     going = np.ones(runs, bool)
     while going.any():
         lasting = drawn.exponential(1.0, runs) / rates
-        steps_s = interval_s / speed
-        waits = np.maximum(case.busy_s - steps_s, 0.0)
-        cycle = steps_s + waits + case.stall_s
         hard = drawn.random(runs) < case.hardware
         run_s = np.maximum(lasting - restart, 0.0)
-        needs = np.maximum(left * cycle - waits, left * steps_s)  # after a restart no checkpoint is being written
+        needs = np.maximum(left * cycle - waits, left * interval_s)  # after a restart no checkpoint is being written
         done = going & (run_s >= needs)
         run_s = np.where(done, needs, run_s)
         wall += np.where(going, np.where(done, restart + run_s, lasting), 0.0)
         begun = np.floor((run_s + waits) / cycle)
-        partly = np.minimum(run_s - begun * cycle + np.where(begun, waits, 0.0), steps_s)
-        trained += np.where(going, begun * interval_s + partly * speed, 0.0)
+        partly = np.minimum(run_s - begun * cycle + np.where(begun, waits, 0.0), interval_s)
+        trained += np.where(going, begun * interval_s + partly, 0.0)
         lag = np.where(hard, case.hard_lag_s, case.soft_lag_s)
         saved = np.maximum(np.floor((run_s + waits - lag) / cycle), 0.0)
         left = np.where(going, np.where(done, 0.0, left - saved), left)
@@ -108,8 +106,6 @@ def _lives(
         if case.repair_s:
             wait, broken = _replaced(case, lasting, broken, hard, drawn)
             wall += np.where(going, wait, 0.0)
-        if case.replicas:
-            speed = 1 - np.clip(broken - case.spares, 0, case.replicas - 1) / case.replicas
     return Outcomes(wall_s=wall, trained_s=trained)
 
 
@@ -120,8 +116,6 @@ def _replaced(
     in repair. Each comes back after an exponential time, so that only their number counts."""
     back = drawn.binomial(broken, -np.expm1(-lasting / case.repair_s))
     broken = broken - back + hard
-    if case.replicas:
-        return np.zeros(hard.size), broken
     waits = broken > case.spares
     first = drawn.exponential(case.repair_s, hard.size) / (case.spares + 1)
     return np.where(waits, first, 0.0), np.minimum(broken, case.spares)

@@ -68,5 +68,3 @@ class RunReliability(Result):
     lost: Annotated[Mapping[str, float], LostTime]
     spares: int
     """Nodes beside those that train; they are paid for."""
-    elastic: bool = False
-    """Whether the job goes on without replicas that lack a node; `lost.repairs` is then what its steps take longer."""

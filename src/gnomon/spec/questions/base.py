@@ -47,10 +47,9 @@ def flag(
     return field(default=default, metadata={FLAG: made})
 
 
-def last_flag(name: str, kind: str, metavar: str, help: str, *, default: Any = None) -> Any:
+def last_flag(name: str, kind: str, metavar: str, help: str) -> Any:
     """A flag that need not be given and that help lists behind the others."""
-    made = Flag(names=(name,), kind=kind, metavar=metavar, help=help, last=True)
-    return field(default=default, metadata={FLAG: made})
+    return field(default=None, metadata={FLAG: Flag(names=(name,), kind=kind, metavar=metavar, help=help, last=True)})
 
 
 def argument(kind: str, metavar: str, help: str) -> Any:

@@ -27,20 +27,11 @@ MODE_HELP = (
 )
 SPARES_HELP = "Nodes that wait to replace one in repair; auto, or not given, for the fewest that leave hardly any wait."
 GRID_HELP = "The power grid, for carbon: a cloud's region or a country, such as us-east-1 or FR."
-ELASTIC_HELP = (
-    "Go on without the data-parallel replicas that lack a node, as torchft does, instead of waiting for its repair; "
-    "nodes rejoin at the next restart. Without --spares there are none."
-)
 NEEDS_FAILURES = (
-    "checkpoint_to", "checkpoint_every", "checkpoint_mode", "spares", "elastic", "detection_time_s", "restart_time_s",
+    "checkpoint_to", "checkpoint_every", "checkpoint_mode", "spares", "detection_time_s", "restart_time_s",
     "repair_time_s",
 )  # fmt: skip
 """Fields that say nothing without failures."""
-
-
-def _is_given(value: object) -> bool:
-    """Zero is given: no spares, no time to detect a failure."""
-    return value is not None and value is not False
 
 
 def _after(what: str, usual_s: float) -> str:
@@ -56,7 +47,6 @@ class RunQuestion(Question):
     checkpoint_every: str | int | None = last_flag("--checkpoint-every", "text", "STEPS|TIME|auto", EVERY_HELP)
     checkpoint_mode: str | None = last_flag("--checkpoint-mode", "checkpoint_mode", "MODE", MODE_HELP)
     spares: str | int | None = last_flag("--spares", "text", "N|auto", SPARES_HELP)
-    elastic: bool = last_flag("--elastic", "switch", "", ELASTIC_HELP, default=False)
     detection_time_s: float | None = last_flag(
         "--detection-time", "duration", "TIME", _after("From a failure to the restart", DETECTION_S)
     )
@@ -72,7 +62,7 @@ class RunQuestion(Question):
     def run_given(self) -> Mapping[str, Any]:
         """The fields about the run that were given, by name."""
         names = ("failures", *NEEDS_FAILURES, "grid")
-        return {name: getattr(self, name) for name in names if _is_given(getattr(self, name))}
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def check_run(question: RunQuestion, tokens: float | None) -> None:
@@ -80,7 +70,7 @@ def check_run(question: RunQuestion, tokens: float | None) -> None:
     flags = question.flags()
     if question.failures is None:
         for name in NEEDS_FAILURES:
-            if _is_given(getattr(question, name)):
+            if getattr(question, name) is not None:
                 where, hint = flags[name].where, "Add --failures default, or a rate of your own."
                 raise InputError("does nothing without --failures", where=where, hint=hint)
     elif tokens is None:
