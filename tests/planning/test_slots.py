@@ -26,6 +26,7 @@ def test_too_few_slots_are_named_as_what_requests_wait_for() -> None:
     assert few.slots["slot_wait_s"] == pytest.approx(longer, rel=0.05)  # slots take memory too, which is plenty here
     assert "adapter slots: 1 for 12 adapters; TTFT would be" in str(few)
     assert many.slots == {} and "adapter slots" not in str(many)
+    assert "saturation at" not in str(few) and "slots for adapters bind" in str(few)
 
 
 def test_a_closed_loop_has_them_too() -> None:
