@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-WHOLE, SAMPLED = 100, 35
+WHOLE, SAMPLED = 100, 25
 """Of every hundred."""
 
 

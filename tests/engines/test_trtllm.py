@@ -351,6 +351,7 @@ def test_plans_try_padded_graphs_unless_they_are_said() -> None:
         fill({name: True, "cuda_graph_config.enable_padding": False}, MODEL, POOL)
 
 
+@pytest.mark.slow
 def test_padding_is_what_keeps_a_plan_cheap() -> None:
     """Without it, decode steps of sizes that are not captured are launched kernel by kernel."""
     asked: dict[str, Any] = {"fleet": "H100:2", "engine": "trtllm", "rate": 20, "input": 1000, "output": 200}

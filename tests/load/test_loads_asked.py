@@ -96,6 +96,7 @@ def test_a_seed_acts_where_something_is_drawn() -> None:
         assert [one for one in served(seed=3, **fixed).not_modelled if one.option == "--seed 3"], fixed
 
 
+@pytest.mark.slow
 def test_plans_take_described_loads_and_keep_them() -> None:
     asked = {name: value for name, value in DESCRIBED.items() if name not in ("rate", "think")}
     answer = gnomon.plan_serving(

@@ -137,6 +137,7 @@ def test_no_other_plan_meets_the_goals_only_where_none_does(chips: int, dearer: 
         assert min(report.runner_up["margin"].values()) >= 0
 
 
+@pytest.mark.slow
 def test_a_rate_is_the_least_that_the_highest_throughput_has_to_be_and_is_said_to_be() -> None:
     """The plan is the one of a load without a rate; a rate that no plan sustains has none."""
     given, free = plan(objective="throughput"), plan(rate=None)

@@ -174,6 +174,7 @@ class TestSearched:
         if found.best is not None:
             assert found.best.plan.usd_h == pytest.approx(min(score.plan.usd_h for score in met))
 
+    @pytest.mark.slow
     def test_the_highest_rate_is_that_of_running_all(self) -> None:
         task, space, evaluator = space_of("throughput", "H100:3", input=2000, output=40)
         found = search(space, evaluator, task.objective, task.job)
@@ -249,6 +250,7 @@ class TestPlans:
         plain, named = (gnomon.plan_serving("llama-3.2-1b", **given, **more) for more in ({}, {"pools": "aggregated"}))
         assert plain.to_dict() == named.to_dict()
 
+    @pytest.mark.slow
     def test_a_mixture_is_no_dearer_than_one_kind_of_chip(self) -> None:
         given: dict[str, Any] = {
             "fleet": "H100:2,L40S:2", "rate": 34, "input": 1000, "output": 100, "slo": "ttft_p90=500ms,tpot_p90=30ms",

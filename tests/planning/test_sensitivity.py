@@ -35,6 +35,7 @@ def test_only_what_acts_is_listed(planned: PlanReport) -> None:
     assert names == ["rate", "input length", "output length", "price of H100", "price of L40S"]
 
 
+@pytest.mark.slow
 def test_the_rate_is_the_headroom(planned: PlanReport) -> None:
     one = of(planned, "rate")
     assert one["now"] == 9.0
@@ -54,6 +55,7 @@ def test_a_search_beyond_the_border_finds_the_next_plan(planned: PlanReport, nam
     assert beyond.best.label != planned.best.label
 
 
+@pytest.mark.slow
 def test_at_the_crossing_two_plans_cost_the_same(planned: PlanReport) -> None:
     used = "price of H100" if "H100" in planned.best.label else "price of L40S"
     other = "price of L40S" if used.endswith("H100") else "price of H100"

@@ -67,6 +67,7 @@ def test_requests_without_images_are_those_of_text(tmp_path: Path) -> None:
     assert "18 images in all" in some.title
 
 
+@pytest.mark.slow
 def test_a_plan_has_them(tmp_path: Path) -> None:
     trace = csv(tmp_path / "t.csv", rows([place % 3 for place in range(400)]))
     fixed = {"max_num_seqs": 64, "max_num_batched_tokens": 8192}

@@ -65,6 +65,7 @@ def test_the_figures_of_a_line_are_those_of_the_plan_with_it_alone() -> None:
     assert told["fp8-kv"]["usd_h"] == pytest.approx(tried[(), "fp8"])
 
 
+@pytest.mark.slow
 def test_labels_tell_apart_what_was_weighed() -> None:
     """Prefixes that leave no room: every option has a plan of its own."""
     case = {**CASES[0], "prefix": "groups=20,tokens=1024", "rate": 3.0}
