@@ -171,7 +171,7 @@ def test_mistakes_name_the_flag(parse, text, said) -> None:  # type: ignore[no-u
 PARSERS = (units.parse_duration, units.parse_count, units.parse_whole, units.parse_bytes, units.parse_rate)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("parse", PARSERS)
 @pytest.mark.parametrize(
     "value", [True, False, None, math.nan, math.inf, -math.inf, -1, b"8", [8], {}, 8j, object, np.bool_(True), np.nan]

@@ -250,7 +250,7 @@ def test_a_plan_of_pools_stands_beside_one_of_a_single_pool(plan: Plan) -> None:
     assert rows["tokens/s"]["ratios"][1] == pytest.approx(1, rel=0.02)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("rate", [8.0, 16.0, 60.0])
 def test_a_plan_written_as_pools_has_the_figures_of_the_same_plan_in_one(rate: float) -> None:
     """Behind a router that looks at the replicas all of them are simulated, so that the runs are the same."""

@@ -32,7 +32,7 @@ def seconds(name: str, batch: Batch) -> float:
     return sum(float(MACHINE.op_seconds(op, batch).sum()) for op in graph_of(name).ops)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_operator_has_a_price(name: str) -> None:
     """Elementwise operators are left out of the roofline: what was just written is still in L2."""
@@ -49,7 +49,7 @@ def test_every_operator_has_a_price(name: str) -> None:
                 assert took >= moved / chip.memory_bandwidth_bytes_s * (1 - 1e-9), op
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", DECODERS)
 def test_more_is_never_quicker(name: str) -> None:
     """More sequences, and more tokens of a prompt; a longer context too, but where chunks of attention begin anew."""

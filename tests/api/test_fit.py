@@ -103,7 +103,7 @@ def test_batches_never_exceed_what_the_engine_runs() -> None:
 DECODERS = [name for name in model_names() if load_model(name).kind not in KINDS]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_decoder_has_a_memory(name: str) -> None:
     """Whether or not its operators are priced: parts add up, and what is said to fit is held."""

@@ -287,7 +287,7 @@ def test_a_rate_of_one_request_is_told_to_say_nothing(tmp_path: Path) -> None:
 FILLING = [(4.0, 512, 64, 20), (8.0, 512, 256, 60), (12.0, 1000, 250, 60), (1.0, 100, 10, 30), (20.0, 200, 400, 100)]
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize(("rate", "input", "output", "requests"), FILLING)
 def test_a_run_that_is_still_filling_says_how_long_it_should_be(
     rate: float, input: int, output: int, requests: int
@@ -312,7 +312,7 @@ def test_what_arrives_at_once_has_no_steady_state() -> None:
 OVERLOADED = [("L4", 20.0, 1000, 200), ("H200", 100.0, 1000, 500), ("H200:2", 80.0, 4000, 100), ("A100", 40.0, 2000, 9)]
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize(("on", "rate", "input", "output"), OVERLOADED)
 def test_the_fleet_that_is_proposed_takes_the_load(on: str, rate: float, input: int, output: int) -> None:
     """So many replicas as the saturation rate that was just printed asks for, and some more."""

@@ -229,7 +229,7 @@ def test_plan_serve(planned: dict[str, Any]) -> None:
     assert planned["best"]["feasible"]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("objective", ["cost", "throughput", "latency", "energy"])
 def test_plan_objectives(cli: Cli, objective: str) -> None:
     words = ["plan", "serve", "llama-3.1-8b", "--fleet", "H100:1", *LOAD, "--requests", "100", "--dtype", "bf16"]

@@ -180,7 +180,7 @@ def test_commands_to_go_on_with_run(line: str) -> None:
         assert more.startswith(QUESTIONS) or "does not fit" not in tried.out, more
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("line", ["fit gpt2 --on H100", "predict gpt2 --on H100", *FITS[::8]])
 def test_some_commands_to_go_on_with_run(line: str) -> None:
     test_commands_to_go_on_with_run(line)
@@ -240,7 +240,7 @@ def test_what_any_answer_proposes_runs(lines: str) -> None:
             say(line)  # what was pasted is the last run no more
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("line", WRONG)
 def test_what_errors_propose_works(line: str) -> None:
     said = say(line)

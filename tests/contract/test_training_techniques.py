@@ -145,7 +145,7 @@ def test_it_is_asked_for_once(one: Technique) -> None:
         applied([one.name, one.name])
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("text", TRIED)
 @pytest.mark.parametrize("plan", PLANS)
 def test_it_runs_where_it_applies_and_is_refused_with_its_reason_elsewhere(plan: str, text: str) -> None:
@@ -185,7 +185,7 @@ def test_states_lie_on_a_chip_or_a_host_and_nowhere_twice(text: str) -> None:
             assert state_bytes(step(plan, text)) == pytest.approx(state_bytes(step(plan)), rel=1e-6), plan
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
 def test_pairs_are_refused_or_come_to_the_same_in_any_order(one: str, other: str) -> None:
     known = techniques()
@@ -220,7 +220,7 @@ def machine(folder: Path, **better: float) -> str:
     return str(path)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("text", TRIED)
 def test_a_better_machine_is_never_slower(text: str, tmp_path: Path) -> None:
     compared = 0

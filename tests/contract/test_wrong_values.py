@@ -22,7 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("answer.json").write_text("{}")
 
 
-@pytest.mark.battery(12)
+@pytest.mark.battery(24)
 @pytest.mark.parametrize("call", calls(), ids=str)
 def test_a_wrong_value_is_refused_by_name(call: WrongCall) -> None:
     try:
@@ -91,7 +91,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, tu
         yield from commands(inner, (*path, name))
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("line", empties())
 def test_an_empty_value_of_a_flag_is_refused(line: str) -> None:
     Path("sweep.yaml").write_text("command: fit\nfixed: {model: llama-3.2-1b}\nover: {'on': [H100]}\n")

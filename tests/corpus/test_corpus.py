@@ -33,7 +33,7 @@ def test_unbroken_each_is_read(
     assert run(words) == 0, capsys.readouterr().err
 
 
-@pytest.mark.battery(5)
+@pytest.mark.battery(10)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_line_names_the_place(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -56,7 +56,7 @@ def test_one_line_names_the_place(
     assert sorted({*(path.name for path in tmp_path.iterdir()), "home"}) == before
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("case", CASES[::10], ids=lambda case: case.name)
 def test_without_json_nothing_stands_on_stdout(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

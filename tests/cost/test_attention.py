@@ -22,7 +22,7 @@ from gnomon.spec.workload import Floats
 chunks = st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 100_000)), min_size=1, max_size=6)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
 @settings(max_examples=examples(100))

@@ -50,7 +50,7 @@ def test_few_rows_gain_from_narrow_weights_and_many_do_not(on: str) -> None:
     assert seconds("gemm", "int4-weights", on, many)[0] >= 0.95 * seconds("gemm", "bf16", on, many)[0]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize(("kind", "dtype"), EFFICIENCIES)
 @pytest.mark.parametrize("on", CHIPS)
 def test_evidence_is_wider_than_what_it_stands_on(kind: str, dtype: str, on: str) -> None:

@@ -149,7 +149,7 @@ def test_factors_multiply_operators() -> None:
     assert one.mixed(0, 0, [(10, 0)]) == cost.mixed(0, 0, [(10, 0)])
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("slowdown", [1.0, 1.37])
 def test_decodes_at_any_clock_equal_their_price_at_the_knots(case: str, slowdown: float) -> None:

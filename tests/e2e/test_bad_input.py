@@ -312,7 +312,7 @@ def run(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.battery(12)
+@pytest.mark.battery(24)
 @pytest.mark.parametrize("words", CASES)
 def test_one_line_and_json(words: str, folder: Path) -> None:
     done = run(f"{replaced(words)} --json", folder)
@@ -328,7 +328,7 @@ def test_one_line_and_json(words: str, folder: Path) -> None:
         assert error["where"].startswith("--") or "no such option: --" in error["message"]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("words", PLAIN)
 def test_nothing_on_stdout(words: str, folder: Path) -> None:
     done = run(replaced(words), folder)

@@ -71,7 +71,7 @@ FIRST = {
 }
 
 
-@pytest.mark.battery(8)
+@pytest.mark.battery(16)
 @pytest.mark.parametrize("name", FIRST)
 def test_what_is_told_to_do_next_can_be_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -180,7 +180,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_that_take_nothing(name: str) -> None:
     words, code, said = STREAMS[name]

@@ -35,7 +35,7 @@ NOT_RUN = [
 ]  # fmt: skip
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_chip_has_a_platform_or_a_reason(name: str) -> None:
     chip = catalog.chip(name)
@@ -59,7 +59,7 @@ def test_what_vllm_runs_on(platform: str, names: list[str]) -> None:
         assert found.name == platform
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", NOT_RUN)
 def test_what_it_does_not_run_on_is_said(name: str) -> None:
     """In the title and under `not_modelled`, of every kind of answer about a deployment."""
@@ -105,7 +105,7 @@ def plan(chip: str) -> Plan:
     )
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", [name for name in CHIPS if "fp16" in catalog.chip(name).rates_flops])
 def test_scripts_and_manifests_are_for_the_chips_own_platform(name: str) -> None:
     """Or there is none: never another vendor's variable, resource or image."""

@@ -59,7 +59,7 @@ def test_flags_that_are_written_are_sglangs() -> None:
     assert {option.flag.removeprefix("--") for option in OPTIONS} <= set(KINDS)
 
 
-@pytest.mark.battery(5)
+@pytest.mark.battery(10)
 @pytest.mark.parametrize("name", sorted(arguments.KNOWN - {"model-path", "config"}))
 def test_every_flag_acts_or_is_listed_or_is_refused(name: str) -> None:
     written = f"--{name}" if name in arguments.SWITCHES else f"--{name} 2"

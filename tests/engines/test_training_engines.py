@@ -40,7 +40,7 @@ def of(found: Search, grid: Grid, factor: Any = None) -> StepTable:
     return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, factor)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @EVERY
 def test_many_rows_are_each_row_alone(engine: str, optimizer: str) -> None:

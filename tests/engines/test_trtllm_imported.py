@@ -60,7 +60,7 @@ def test_every_flag_acts_or_is_listed_or_is_refused(name: str) -> None:
     assert shown or found.same != read().same or own == "backend"
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", sorted(listed("field") - {"model", "backend"}))
 def test_every_field_acts_or_is_listed_or_is_refused(name: str) -> None:
     group, _, inner = name.rpartition(".")

@@ -165,7 +165,7 @@ ROUND = {
 POOLS = {"one pool": ("both",), "prefill and decode": ("prefill", "decode"), "two kinds": ("both", "both")}
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("version", ["0.24.0", "0.33.0"])
 @pytest.mark.parametrize("roles", POOLS.values(), ids=POOLS)
 @pytest.mark.parametrize("to", ["vllm", "kubernetes", "dynamo"])

@@ -64,7 +64,7 @@ def test_formats_that_nothing_stands_for() -> None:
     assert obstacle(odd, chip("H100"))
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", chip_names())
 def test_what_is_said_to_run_runs(name: str) -> None:
     found = chip(name)

@@ -26,7 +26,7 @@ def bytes_of(model: Model, **degrees: int) -> float:
     return weight_bytes(model, Strategy(**degrees))
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", DECODERS)
 def test_one_rank_holds_the_checkpoint(name: str) -> None:
     """To the byte where nothing is padded or kept twice."""
@@ -42,7 +42,7 @@ def test_one_rank_holds_the_checkpoint(name: str) -> None:
     assert found == pytest.approx(sum(model.weight_bytes().values()) + padding * width / 2 + twice, rel=1e-9)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", model_names())
 def test_every_matrix_has_a_rule(name: str) -> None:
     """No role is copied to every rank unless it is meant to be."""

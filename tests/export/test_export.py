@@ -147,7 +147,7 @@ def test_kubernetes_objects() -> None:
 ODD = ["a b", "a;touch pwned", "$(touch pwned)", "`touch pwned`", "quo'te\"s", "a&b|c", "*?[x]", "{a,b}", "~", "日本"]
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_names_stay_one_word(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = custom_model(tmp_path / "models" / name)

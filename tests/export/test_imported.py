@@ -60,7 +60,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Plan
     return lambda engine, place: of(engine)[place]
 
 
-@pytest.mark.battery(10)
+@pytest.mark.battery(20)
 @pytest.mark.parametrize(("engine", "place"), PLANS)
 def test_a_script_comes_back_as_its_plan(
     engine: str, place: int, plans: Callable[[str, int], Plan], tmp_path: Path
@@ -77,7 +77,7 @@ def test_a_script_comes_back_as_its_plan(
     assert again.plan == found.plan
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize(("engine", "place"), PLANS)
 def test_a_manifest_comes_back_as_its_plan(
     engine: str, place: int, plans: Callable[[str, int], Plan], tmp_path: Path
@@ -97,7 +97,7 @@ def test_a_manifest_comes_back_as_its_plan(
     assert gnomon.import_plan(bare, on=plan.chip).plan == found.plan
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize(("engine", "place"), PLANS)
 def test_a_command_comes_back_as_one_replica(
     engine: str, place: int, plans: Callable[[str, int], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -61,7 +61,7 @@ def beside(**given: Any) -> Plan:
     return Plan.of_pools(pools, **({"model": "llama-3.1-8b", "router": "weighted"} | given))
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("place", range(PLANS))
 def test_a_script_starts_every_pool_and_a_router(place: int, plans: list[Plan], tmp_path: Path) -> None:
     plan = plans[place]
@@ -119,7 +119,7 @@ def check_transfers(plan: Plan, servers: list[Started], router: Started) -> None
             assert options.get("disable_overlap_scheduler", False) == (role == PREFILL)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("place", range(PLANS))
 def test_a_manifest_has_every_pool_and_a_router(place: int, plans: list[Plan]) -> None:
     plan = plans[place]
@@ -164,7 +164,7 @@ def check_front(documents: list[Any], reached: dict[str, str]) -> None:
     assert front["spec"]["ports"] == [{"port": 80, "targetPort": container["ports"][0]["containerPort"]}]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("place", range(PLANS))
 def test_a_dynamo_graph_has_every_pool(place: int, plans: list[Plan]) -> None:
     plan = plans[place]
@@ -195,7 +195,7 @@ def test_a_dynamo_graph_has_every_pool(place: int, plans: list[Plan]) -> None:
     assert chips == plan.chips
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("place", range(0, PLANS, 3))
 def test_degrees_and_settings_are_those_of_each_pool(place: int, plans: list[Plan], tmp_path: Path) -> None:
     plan, parse = plans[place], our_parser()

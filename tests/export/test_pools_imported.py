@@ -56,7 +56,7 @@ def canonical(plan: Plan) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("to", ["script", "kubernetes", "dynamo"])
 @pytest.mark.parametrize("place", range(PLANS))
 def test_files_come_back_as_their_pools(place: int, to: str, plans: list[Plan], tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def _started(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("place", range(PLANS))
 def test_the_router_that_is_started_counts_and_not_the_comment(place: int, plans: list[Plan], tmp_path: Path) -> None:
     plan = replace(plans[place], router="prefix-aware")

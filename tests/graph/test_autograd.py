@@ -43,7 +43,7 @@ def last_layer(model: Model, **cut: object) -> Tape:
     return layer(model, model.blocks[-1], Cut(seq=SEQ, **cut), fused())  # type: ignore[arg-type]
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", [name for name in model_names() if trained(name)])
 def test_tapes_hold_every_parameter_of_the_model(name: str) -> None:
     model, cut = load_model(name), Cut(seq=SEQ)

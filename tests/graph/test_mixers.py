@@ -56,7 +56,7 @@ def names(model: Model, tp: int = 1) -> set[str]:
     return {op.name for op in lowered(model, tp).ops}
 
 
-@pytest.mark.battery(5)
+@pytest.mark.battery(10)
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("context", [99, 20_000])
 def test_flops_of_a_decode(name: str, context: int) -> None:
@@ -67,7 +67,7 @@ def test_flops_of_a_decode(name: str, context: int) -> None:
     assert flops(lowered(model), Batch.decode(3, context)) == pytest.approx(expected, rel=1e-13)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", DECODERS)
 def test_flops_of_prompts(name: str) -> None:
     model, new = load_model(name), 700

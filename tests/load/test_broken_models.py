@@ -245,7 +245,7 @@ HAND: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("case", HAND)
 def test_broken_by_hand(tmp_path: Path, case: str) -> None:
     name, changes, said = HAND[case]
@@ -294,7 +294,7 @@ def _fields(config: Config, path: str = "") -> Iterator[str]:
             yield from _fields(value, f"{path}{key}.")
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize(("family", "name"), _families().items(), ids=list(_families()))
 def test_broken_by_machine(family: str, name: str) -> None:
     """Every field of a config, broken in every way. What is still read must still be counted."""

@@ -27,7 +27,7 @@ def write(folder: Path, file: str = "mine.yaml", **changes: Any) -> Path:
     return path
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("like", catalog.chips(), ids=lambda chip: chip.name)
 def test_a_template_reads_back_with_the_figures_it_began_with(like: Chip) -> None:
     mine = chip_from_dict(yaml.safe_load(template("my-chip", like)), "my-chip.yaml")

@@ -103,7 +103,7 @@ def test_a_broken_pool_is_refused(broken: str) -> None:
         checked_pool(POOLS[broken], "--on")
 
 
-@pytest.mark.battery(6)
+@pytest.mark.battery(12)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("broken", [*MODELS, *POOLS])
 def test_no_broken_object_is_priced(asked: str, broken: str) -> None:

@@ -75,7 +75,7 @@ SLIPS: dict[str, Slip] = {
 """What people write for what they mean; nothing where a chip cannot have it."""
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("slip", SLIPS)
 def test_slips_are_refused_for_every_chip(slip: str) -> None:
     tried = 0
@@ -93,7 +93,7 @@ def test_slips_are_refused_for_every_chip(slip: str) -> None:
     assert tried > 20
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", ["H100", "B200", "MI300X", "RTX-4090", "L40S", "A100-PCIe-40GB", "TPU-v6e", "V100"])
 @pytest.mark.parametrize(
     "change",
@@ -166,7 +166,7 @@ def test_memory_of_no_known_sort_is_not_compared(kind: str) -> None:
             chip_from_dict(named, "mine.yaml")
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("like", catalog.chips(), ids=lambda chip: chip.name)
 def test_a_variant_of_a_variant_keeps_its_limit(like: Chip) -> None:
     """`gnomon chips new --like` of one's own chip writes a file that is read."""

@@ -196,7 +196,7 @@ def test_what_is_wrong_is_said_on_one_line(case: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", READ)
 def test_broken_files_are_answered_or_refused(name: str, tmp_path: Path) -> None:
     """Words lost, doubled, moved and garbled: never anything but an answer or an error with a reason."""

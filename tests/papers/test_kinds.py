@@ -54,7 +54,7 @@ def test_every_prediction_moves_and_no_identity_does(slug: str) -> None:
     check(slug)
 
 
-@pytest.mark.battery(5)
+@pytest.mark.battery(10)
 @pytest.mark.parametrize("slug", reproduced())
 def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
     for one in told(slug).values():
@@ -63,7 +63,7 @@ def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
             assert not one.within and one.note, one.what
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("slug", reproduced())
 def test_figures_stand_for_claims_of_the_entry(slug: str) -> None:
     """What no figure stands for is left out, and the derivation says why."""

@@ -16,7 +16,7 @@ from gnomon.techniques import for_paper, techniques
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.battery(5)
+@pytest.mark.battery(10)
 @pytest.mark.parametrize("slug", reproduced())
 def test_every_one_that_ships(slug: str) -> None:
     result = run_one(slug)

@@ -38,7 +38,7 @@ def fresh(router: str, goals: tuple[Goal, ...]) -> ServingEvaluator:
     return ServingEvaluator(Replicas(setup, [FAMILY], arrivals.longest), arrivals, goals, COUNTS)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("router", ["random", "least-requests"])
 @pytest.mark.parametrize("rate", [5.0, 60.0, 200.0])
 def test_scores_are_those_of_a_fresh_evaluator(router: str, rate: float) -> None:

@@ -49,7 +49,7 @@ def random_task(seed: int, pools: str, fleets: int, most: int) -> PlanTask:
     return plan_of(PlanServingQuestion(**given, pools=pools))
 
 
-@pytest.mark.battery(24)
+@pytest.mark.battery(48)
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("pools", ["aggregated", "disaggregated"])
 def test_the_cheapest_is_that_of_running_all(seed: int, pools: str) -> None:

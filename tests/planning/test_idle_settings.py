@@ -42,7 +42,7 @@ def without_words(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in ("inputs", "not_modelled", "title", "plan")}
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("engine", ["torch", "megatron"])
 @pytest.mark.parametrize(("model", "degrees"), ALONE, ids=str)
 def test_settings_between_ranks_that_are_not_there_change_nothing(

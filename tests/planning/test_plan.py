@@ -55,7 +55,7 @@ def test_best_meets_its_goals_and_counts_add_up() -> None:
 ASKED = ({"objective": "latency"}, {"objective": "energy"}, {"objective": "throughput"}, {"rate": None}, {"slo": ""})
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("changes", ASKED, ids=str)
 def test_reasons_of_all_plans_add_up(changes: dict[str, Any]) -> None:
     """The plan that was chosen, and a reason for each of the others, as `explain` lists them."""
@@ -93,7 +93,7 @@ def test_every_cheaper_plan_misses() -> None:
         plan(fleet=f"H100:{chips}")
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("objective", ["cost", "latency", "energy", "throughput"])
 def test_the_runner_up_meets_the_goals(objective: str) -> None:
     report = plan(fleet="H100:8,H200:8", objective=objective)
@@ -320,7 +320,7 @@ OUT_OF_REACH: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.battery(11)
+@pytest.mark.battery(22)
 @pytest.mark.parametrize("name", OUT_OF_REACH)
 def test_what_a_hint_proposes_works(name: str) -> None:
     """Every fleet, rate and goal that the message proposes has a plan."""

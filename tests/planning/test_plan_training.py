@@ -70,7 +70,7 @@ def test_no_plan_needs_less_memory_than_one_sequence_at_a_time(tmp_path: Path, s
     assert np.array_equal(listed.micro_batch, np.ones(listed.size))
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_quickest_of_all_that_fit(tmp_path: Path, seed: int) -> None:
     """Every plan timed in full, and held against the memory of every rank of its pipeline."""

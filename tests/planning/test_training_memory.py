@@ -40,7 +40,7 @@ def highest(walked: list[Moment]) -> float:
     return max(moment.bytes for moment in walked)
 
 
-@pytest.mark.battery(6)
+@pytest.mark.battery(12)
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("cut", "engine"), RUNS)
@@ -82,7 +82,7 @@ def test_the_last_rank_in_closed_form(cut: str, engine: str, recompute: str) -> 
     assert highest(moments(found, last)) == pytest.approx(states + stays + runs, rel=1e-6)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("most", [1, 50, 1000, MOST_ROWS])
 @pytest.mark.parametrize("cut", CUTS)
 def test_time_goes_on_and_the_peak_stays_however_few_moments(cut: str, most: int) -> None:

@@ -39,7 +39,7 @@ def listed(answer: Prediction | Fit) -> set[str]:
     return {one.option.partition("=")[0] for one in answer.not_modelled}
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("step", STEPS, ids=str)
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "+".join(name for name, _ in pair))
 def test_of_two_settings_those_that_move_nothing_are_listed(pair: Any, step: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ FIXED_S = {"decode": 4e-3, "prefill": 20e-3}
 """What an engine and its launches cost on the machine they were measured on, whatever the chip."""
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @CHIPS
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_a_step_is_finite_and_above_the_roofline(chip: Chip, phase: str) -> None:
@@ -41,7 +41,7 @@ def test_a_step_is_finite_and_above_the_roofline(chip: Chip, phase: str) -> None
     assert chip.idle_w < found.energy_j.value / found.time_s.value <= chip.tdp_w * 1.001
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @CHIPS
 def test_every_format_it_has_prices_products(chip: Chip) -> None:
     on = machine(chip)
@@ -53,7 +53,7 @@ def test_every_format_it_has_prices_products(chip: Chip) -> None:
         assert np.all(times < 5 * least + 100e-6), dtype
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @CHIPS
 def test_a_borrowed_profile_is_the_chips_own_size(chip: Chip) -> None:
     profile = profile_for(chip)

@@ -95,7 +95,7 @@ def without_names(answer: Any) -> Any:
 LIKE = ("H100", "H200", "A100-SXM-80GB", "MI300X", "RTX-4090", "TPU-v5p")
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("like", LIKE)
 def test_a_chip_file_of_the_same_figures_gives_the_same_answer(tmp_path: Path, like: str) -> None:
     """To the byte, bands included, whatever its name is; but that vLLM itself looks for `a100` in a chip's name."""

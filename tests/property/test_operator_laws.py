@@ -21,7 +21,7 @@ from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Link, Pool
 from gnomon.spec.workload import Floats
 
-pytestmark = pytest.mark.battery(5)
+pytestmark = pytest.mark.battery(10)
 
 ROUNDING = 1e-9
 SPLIT = {"attention_decode": 0.5, "attention_prefill": 0.5, "mla_decode": 0.5, "attention_forward": 0.2}

@@ -222,7 +222,7 @@ LOADS = {
 }
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("name", LOADS)
 @pytest.mark.parametrize(

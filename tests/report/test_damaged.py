@@ -127,7 +127,7 @@ def named(where: str, path: Sequence[Any], place: Sequence[Any]) -> bool:
     return repeats or where.startswith(f"a.json, field {field(place)}")
 
 
-@pytest.mark.battery(6)
+@pytest.mark.battery(12)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_damage_is_refused_by_file_and_field_or_has_no_part_in_it(name: str, whole: bool) -> None:
     answer = json.loads(text_of(name))
@@ -213,7 +213,7 @@ def test_code_that_an_answer_names_is_not_run(tmp_path: Path, monkeypatch: pytes
 STEERS = ("\x1b[31mred", "\x1b]0;title\x07", "two\nlines", "\r over", "\x9b5m", "\u202e back", "\x00")
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_no_text_of_an_answer_steers_the_terminal(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -44,7 +44,7 @@ def drawn(trace: tuple[np.ndarray, np.ndarray], busy: float, servers: int, draws
     return KindTimes(values_s=np.stack(each, axis=1).ravel(), group=group)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", ["mean", "p90", "p99"])
 @pytest.mark.parametrize(("ratio", "span", "busy"), [(1.5, 400, 0.7), (3.0, 1000, 0.45)])
 def test_a_goal_at_the_true_figure_of_a_trace_is_hardly_ever_called_sure(
@@ -87,7 +87,7 @@ def test_few_draws_of_one_burst_leave_more_doubt_than_many_sections() -> None:
     assert error_between(burst, group) / burst.sum() > 2 * error_between(everywhere, group) / everywhere.sum()
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", ["mean", "p50", "p90", "p99"])
 def test_a_goal_at_the_true_figure_of_a_mixture_is_hardly_ever_called_sure(name: str) -> None:
     quick, slow = waits(100, 6000, 0.7)[:, 600:], 2.0 * waits(200, 6000, 0.8)[100:, 600:]

@@ -36,7 +36,7 @@ def load(seed: int, count: int, gap_s: float) -> Requests:
     return Requests(arrival, rng.integers(1, 200, count), rng.integers(1, 120, count))
 
 
-@pytest.mark.battery(8)
+@pytest.mark.battery(16)
 @pytest.mark.parametrize("balancer", BALANCERS)
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("seed", range(40))

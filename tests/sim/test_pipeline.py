@@ -37,7 +37,7 @@ def stages(count: int, seed: int = 0) -> Any:
     return Stages(*(Timed(made[(seed + number) % 4]) for number in range(count)))
 
 
-@pytest.mark.battery(8)
+@pytest.mark.battery(16)
 @pytest.mark.parametrize("seed", range(80))
 def test_the_loop_is_the_plain_one(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)

@@ -62,7 +62,7 @@ def played(case: Interruptions, interval_s: float, seed: int) -> tuple[float, ..
     return useful / elapsed, spent[RESTART] / elapsed, spent[REPAIR] / elapsed, (run.failures - start[3]) / elapsed
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("seed", range(24))
 def test_closed_form_is_the_mean_of_plain_runs(seed: int) -> None:
     case, interval = some_case(seed)
@@ -82,7 +82,7 @@ def test_shares_add_up(seed: int) -> None:
     assert sum(parts) == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_sampled_runs_are_distributed_as_plain_ones(seed: int) -> None:
     case, interval = some_case(seed)

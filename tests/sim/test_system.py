@@ -209,7 +209,7 @@ def test_sessions_read_adapters_and_priorities(name: str) -> None:
     assert not np.array_equal(without.finish_s, turns.finish_s)
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("routed", ROUTERS)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_nothing_is_lost_or_made(name: str, routed: str) -> None:
