@@ -30,7 +30,7 @@ def host_bytes_s(host: Host, readers: int) -> float:
 
 
 def read_bytes_s(host: Host, readers: int) -> float:
-    """The same of kernels that read the host's memory themselves."""
+    """Bytes per second that kernels get which read the host's memory themselves, on each of so many ranks."""
     return READ_SHARE * host_bytes_s(host, readers)
 
 

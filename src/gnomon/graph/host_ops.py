@@ -25,7 +25,7 @@ class HostRead:
 
     name: str
     op: Gemm | Experts
-    """Of count 1."""
+    """One run of the operator (its count is 1) with all weights on the chip."""
     share: float = 1.0
     """Of its weights that the host holds."""
     readers: int = 1

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
+from gnomon.engines.option import EngineOption
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.sglang.order import ORDERS
@@ -29,24 +30,11 @@ PAGES_BLACKWELL = 64
 
 
 @dataclass(frozen=True, slots=True)
-class SglangOption:
-    """One setting. `default` is None where it depends on the chip, the model, the degrees or another setting."""
+class SglangOption(EngineOption):
+    """One setting of SGLang; its default may depend on the degrees too."""
 
-    name: str
-    kind: type[int] | type[float] | type[bool] | type[str]
-    what: str
-    default: int | float | bool | str | None = None
-    choices: tuple[str, ...] = ()
-    low: float = 1
-    high: float = 2**31
     off: int | None = None
     """A value outside of the range that switches it off."""
-    unmodelled: str = ""
-    """Why no figure depends on it, where none does."""
-    idle: str = ""
-    """Why an answer may not depend on it, of settings that others do depend on."""
-    idle_under_load: str = ""
-    """Why that of a simulated load may not, where it is another reason."""
     flagged: str = ""
     """Its flag, where that has another name."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
+from gnomon.engines.option import EngineOption
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
 from gnomon.engines.trtllm.graphs import DEFAULT_LARGEST, batch_sizes
@@ -27,28 +28,15 @@ GRAPHS = "there are no captured decode steps of these sizes here"
 
 
 @dataclass(frozen=True, slots=True)
-class TrtllmOption:
-    """One setting. `default` is None where it depends on the model or another setting."""
+class TrtllmOption(EngineOption):
+    """One setting of TensorRT-LLM."""
 
-    name: str
-    kind: type[int] | type[float] | type[bool] | type[str]
-    what: str
-    default: int | float | bool | str | None = None
-    choices: tuple[str, ...] = ()
-    low: float = 1
-    high: float = 2**31
     path: str = ""
     """Its place in the YAML, where `trtllm-serve` has no flag of its name."""
     always: bool = False
     """Written into a launch command even when it has its default."""
     written: bool = True
     """Whether TensorRT-LLM knows it; what it does not says how it is called."""
-    unmodelled: str = ""
-    """Why no figure depends on it, where none does."""
-    idle: str = ""
-    """Why an answer may not depend on it, of settings that others do depend on."""
-    idle_under_load: str = ""
-    """Why that of a simulated load may not, where it is another reason."""
 
 
 OPTIONS = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from gnomon.sim.serving.base import NO_REQUEST, ONCE, UNTIL_ARRIVAL, Decision, Queue
+from gnomon.sim.serving.base import NO_REQUEST, ONCE, UNTIL_ARRIVAL, Queue
 from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.policies.line import WaitingLine
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
@@ -55,6 +55,7 @@ class InPlacePolicy(OrderedPolicy):
     """See `gnomon.sim.serving.base.Policy`."""
 
     __slots__ = ()
+    leaves_step = True
 
     def __init__(self, requests: Requests, limits: ServingLimits, cache: CacheModel) -> None:
         super().__init__(requests, limits, cache)
@@ -73,33 +74,6 @@ class InPlacePolicy(OrderedPolicy):
         if self.partial != NO_REQUEST:
             found.add(adapter[self.partial])
         return found - {NO_ADAPTER}
-
-    def _decide_short(self, before: frozenset[int]) -> Decision:
-        self.sweep()
-        batch, at, budget = self._stack[:], 0, self._step_tokens
-        runs: dict[int, int] = {}
-        preempted: list[int] = []
-        while at < len(batch):
-            request = batch[at]
-            if request in self.leaving:
-                at += 1
-                continue
-            tokens, need = self._wants(request, budget)
-            while need > self.cache.free and request not in preempted:
-                last = max(batch, key=lambda one: (self._line.priority[one], one))
-                at -= int(batch.index(last) < at)
-                batch.remove(last)
-                ran = runs.pop(last, 0)
-                budget += ran
-                self._take_out(last, int(ran > 0), before)
-                preempted.append(last)
-            if request in preempted:
-                continue
-            self.cache.take(need)
-            runs[request] = tokens
-            budget -= tokens
-            at += 1
-        return self._as_run(runs, preempted)
 
 
 class InPlaceSteppedPolicy(SteppedPolicy):

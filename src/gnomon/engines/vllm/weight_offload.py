@@ -53,7 +53,7 @@ COPY_SPREAD = 2 * LINK_SPREAD
 """Log standard deviation of copies beside kernels: twice that of copies alone, as an assumption. The one load that was
 measured (qwen2.5-14b, measurements/h200-2026-11-18-weight-offload/prefetch-14b.json.gz) is 0.4% off."""
 OF_EXPERTS = {"mlp.experts.w13": 2 / 3, "mlp.experts.w2": 1 / 3}
-"""Of the experts' weights."""
+"""Share of the experts' weights that each of their two parameters holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ def _apart(graph: Graph, layers: Layers, sharing: int) -> Iterator[Op]:
 
 
 def _bytes(op: Gemm | Experts) -> float:
-    """Of all its weights."""
+    """Bytes of all weights of an operator."""
     each = gemm_format(op.dtype).weights
     if isinstance(op, Experts):
         return 3 * op.hidden * op.inner * op.held * each

@@ -27,6 +27,9 @@ class OrderedPolicy(ChunkedPolicy):
 
     __slots__ = ("_by_priority", "_line", "_stalled", "held_s", "resumed")
 
+    leaves_step = False
+    """Whether a request that is taken out leaves the rest of its batch in the step, as after vLLM 0.24."""
+
     resumed: Waiting  # type: ignore[assignment]
     held_s: float
 
@@ -154,17 +157,18 @@ class OrderedPolicy(ChunkedPolicy):
             tokens, need = self._wants(request, budget)
             while need > self.cache.free:
                 last = max(batch, key=lambda one: (self._line.priority[one], one))
+                # vLLM 0.24 does not move back where one before it in the batch is leaving: the next is left out.
+                at -= int(last in runs or (self.leaves_step and batch.index(last) < at))
                 batch.remove(last)
-                if last in runs:
-                    budget += runs.pop(last)
-                    at -= 1
-                    self._take_out(last, 1, before)
-                else:  # vLLM does not move on by one where that one was before it and is leaving: the next is left out
-                    self._take_out(last, 0, before)
+                ran = runs.pop(last, 0)
+                budget += ran
+                self._take_out(last, int(ran > 0), before)
                 preempted.append(last)
                 if last == request:
                     break
             if request in preempted:
+                if self.leaves_step:
+                    continue
                 break
             self.cache.take(need)
             runs[request] = tokens
