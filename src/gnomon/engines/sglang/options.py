@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
-from gnomon.engines.option import EngineOption
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
+from gnomon.engines.setting import EngineSetting
 from gnomon.engines.sglang.order import ORDERS
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Chip, LatentAttention, Model, NotModelled, Pool
@@ -30,7 +30,7 @@ PAGES_BLACKWELL = 64
 
 
 @dataclass(frozen=True, slots=True)
-class SglangOption(EngineOption):
+class SglangOption(EngineSetting):
     """One setting of SGLang; its default may depend on the degrees too."""
 
     off: int | None = None

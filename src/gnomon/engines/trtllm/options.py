@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines import option_values
-from gnomon.engines.option import EngineOption
 from gnomon.engines.option_values import OVERRIDDEN, bad_value, boolean
 from gnomon.engines.option_values import number as number_of
+from gnomon.engines.setting import EngineSetting
 from gnomon.engines.trtllm.graphs import DEFAULT_LARGEST, batch_sizes
 from gnomon.engines.trtllm.overheads import SERVED_BY
 from gnomon.engines.trtllm.scheduler import GUARANTEED_NO_EVICT, MAX_UTILIZATION
@@ -28,7 +28,7 @@ GRAPHS = "there are no captured decode steps of these sizes here"
 
 
 @dataclass(frozen=True, slots=True)
-class TrtllmOption(EngineOption):
+class TrtllmOption(EngineSetting):
     """One setting of TensorRT-LLM."""
 
     path: str = ""

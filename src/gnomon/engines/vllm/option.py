@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.engines.option import EngineOption
+from gnomon.engines.setting import EngineSetting
 
 
 @dataclass(frozen=True, slots=True)
-class Option(EngineOption):
+class Option(EngineSetting):
     """One setting of vLLM."""
 
     step: int = 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOption:
+class EngineSetting:
     """One setting of an engine. `default` is None where it depends on the chip, the model or another setting."""
 
     name: str
