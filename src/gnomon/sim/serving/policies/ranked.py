@@ -124,8 +124,10 @@ class RankedPolicy:
         self._before: list[tuple[int, int, int]] = [(0, 0, 0)] * limits.ranks
         """Of each rank before the last call: running, ended and their prompt tokens."""
         self._now = -np.inf
+        self._arrived: list[Arrived] = []
+        """Requests from the head of the queue on that have arrived and that no rank was given yet."""
         self._held = False
-        """Whether requests that have arrived wait for the balancer."""
+        """Whether there are any."""
         self.in_flight = False
         self.loaded: set[int] = set()
         self.held_s = 0.0
@@ -149,7 +151,7 @@ class RankedPolicy:
         other = copy(self)
         other.ranks = [rank.forked(requests) for rank in self.ranks]
         other._balancer, other._of = self._balancer.forked(), self._of.copy()
-        other._before, other.loaded = self._before[:], self.loaded.copy()
+        other._before, other.loaded, other._arrived = self._before[:], self.loaded.copy(), self._arrived[:]
         other._watch()
         other._compositions, other.parts, other.applied = self._compositions.copy(), self.parts[:], self.applied[:]
         if requests is not None:
@@ -160,20 +162,21 @@ class RankedPolicy:
 
     def _give(self, queue: Queue, now: float) -> None:
         """Requests that have arrived go to their ranks."""
-        visible, head = queue.visible_s, queue.head
-        arrived: list[Arrived] = []
+        visible, head, at_calls = queue.visible_s, queue.head, self._balancer.at_calls
+        arrived = self._arrived
         while visible[head + len(arrived)] <= now:
             request = head + len(arrived)
             arrived.append(Arrived(visible[request], self._prompt[request]))
-        at_calls = self._balancer.at_calls
         if not self.count:  # what ended in the last step is known by now
             self._before = [(0, rank.ended, rank.ended_tokens) for rank in self.ranks]
         if arrived or self._balancer.due(now):
             loads = [self._load(rank, None if at_calls else self._before[i]) for i, rank in enumerate(self.ranks)]
-            for place, number in enumerate(self._balancer.assign(arrived, loads, now)):
+            given = self._balancer.assign(arrived, loads, now)
+            for place, number in enumerate(given):
                 self._send(head + place, arrived[place].at_s, number)
-                queue.head += 1
-        self._held = queue.head < head + len(arrived)
+            queue.head += len(given)
+            del arrived[: len(given)]
+        self._held = bool(arrived)
         if now > self._now:
             self._now = now
             self._before = [(rank.running, rank.ended, rank.ended_tokens) for rank in self.ranks]
