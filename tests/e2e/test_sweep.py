@@ -40,7 +40,13 @@ def run(file: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
 
 def stopped(file: Path, out: Path, after: int, how: signal.Signals, *more: str) -> tuple[int, str]:
     """The program, sent a signal once the file has so many lines."""
-    begun = subprocess.Popen(command(file, out, *more), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    begun = subprocess.Popen(
+        command(file, out, *more),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     while begun.poll() is None and count(out) < after:
         time.sleep(0.002)
     begun.send_signal(how)

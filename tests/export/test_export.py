@@ -229,7 +229,13 @@ def test_stopping_the_script_stops_the_servers(tmp_path: Path, number: int) -> N
     script = tmp_path / "launch.sh"
     script.write_text(export(replace(a_plan(), replicas=2)).files["launch.sh"])
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "SEEN": str(tmp_path / "seen")}
-    process = subprocess.Popen(["bash", str(script)], env=environment, cwd=tmp_path, start_new_session=True)
+    process = subprocess.Popen(
+        ["bash", str(script)],
+        env=environment,
+        cwd=tmp_path,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     wait_for(lambda: len(list(tmp_path.glob("seen[0-9]*"))) == 2)
     process.send_signal(number)
     process.wait(timeout=10)
