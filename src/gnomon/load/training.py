@@ -27,6 +27,7 @@ from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import EngineChoice, Model, Plan, Pool, TrainingLoad
 from gnomon.spec.answers import NotModelled
 from gnomon.spec.training_job import TrainingJob
+from gnomon.techniques import applied
 
 
 def named_model(model: str | Path | Model) -> tuple[str, Model]:
@@ -58,6 +59,7 @@ def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
         recipe=recipe_of(plan.engine.settings),
         load=plan.load,
         dtype=plan.dtype,
+        techniques=applied(plan.strategy.techniques).values,
         engine=plan.engine.label,
         config=config_of(plan.model),
     )

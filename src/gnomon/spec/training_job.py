@@ -26,6 +26,9 @@ class TrainingJob:
     """The model as it was asked for; its own name where nothing is said."""
     engine: str = ""
     """The engine that the plan is for, `name@version`."""
+    techniques: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The techniques of the strategy by name, with the values of all their parameters: what an engine that runs or
+    writes them reads."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The model's config.json, of which a launch command repeats what a `Model` does not have; empty where unknown."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TrainingCase, TrainingTechnique, Values
 
 if TYPE_CHECKING:  # serving imports nothing of training
-    from gnomon.engines.training import RankMemory, StepTable
+    from gnomon.engines.training import RankMemory, StepTable, Traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,25 @@ class Applied:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(one.name for one, _ in self.pairs)
+
+    @property
+    def values(self) -> dict[str, Values]:
+        """Every parameter of every technique, defaults too."""
+        return {one.name: dict(values) for one, values in self.pairs}
+
+    @property
+    def lowered(self) -> tuple[tuple[str, Values], ...]:
+        """Those that change the operators of a step or how the engine runs them, so that a step without them has other
+        figures in every part."""
+        plain = (TrainingTechnique.program, TrainingTechnique.traits)
+        return tuple((one.name, values) for one, values in self.pairs if (type(one).program, type(one).traits) != plain)
+
+    def traits(self, traits: Traits) -> Traits:
+        for one, values in self.pairs:
+            traits = one.traits(traits, values)
+            if (rewritten := one.program(values)) is not None:
+                traits = replace(traits, passes=(*traits.passes, rewritten))
+        return traits
 
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe) -> str:
         """Why the first technique that does not apply here does not; empty where all apply."""

@@ -127,3 +127,6 @@ def rank_bytes(found: StepTable, case: TrainingCase) -> Floats:
     return np.asarray(
         found.own_parameters * states / replicas + found.rank_parameters * WEIGHT_BYTES / found.grid.copies
     )
+
+
+TECHNIQUES = (AsyncCheckpointing(),)

@@ -21,6 +21,7 @@ from gnomon.spec.workload import Floats
 
 if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training import Grid, RankMemory, StepTable, Traits
+    from gnomon.graph.layers import NodePass
 
 Values = Mapping[str, Any]
 Choice = NDArray[np.bool_]
@@ -165,6 +166,14 @@ class TrainingTechnique(Technique):
     def rewrite(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         """The plan's degrees and recipe with the technique applied."""
         return strategy, recipe
+
+    def program(self, values: Values) -> NodePass | None:
+        """What it rewrites of the operators of a step, before their gradients are derived; None where nothing."""
+        return None
+
+    def traits(self, traits: Traits, values: Values) -> Traits:
+        """How the engine trains with it: its kernels, what it overlaps, the states of its optimizers."""
+        return traits
 
     def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         """Seconds of the pieces of a step, for every row of a grid of plans."""

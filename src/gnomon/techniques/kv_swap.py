@@ -71,3 +71,6 @@ def _neighbours(deployment: Deployment) -> int:
 def _link(deployment: Deployment) -> str:
     host = deployment.pool.host
     return host.link.name if host else ""
+
+
+TECHNIQUES = (KvSwap(),)

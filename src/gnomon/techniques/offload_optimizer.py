@@ -159,3 +159,6 @@ def _turns(values: Values, away: Floats) -> Floats:
     """The share of subgroups that the chip updates."""
     groups = np.maximum(np.ceil(away / SUBGROUP), 1.0)
     return np.floor(groups / float(values["stride"])) / groups if values["stride"] else np.zeros_like(groups)
+
+
+TECHNIQUES = (OffloadOptimizer(),)

@@ -114,3 +114,6 @@ def _no_chips(strategy: Strategy, stages: int) -> str:
 def _staged(strategy: Strategy, stages: int) -> Strategy:
     """The strategy with so many stages, taken from data-parallel ranks."""
     return replace(strategy, pp=stages, dp=strategy.pp * strategy.dp // stages)
+
+
+TECHNIQUES = (GPipeSchedule(), InterleavedSchedule())

@@ -50,3 +50,6 @@ class Ring(TrainingTechnique):
 def _ring(strategy: Strategy, ranks: int) -> Strategy:
     """The strategy with rings of so many ranks, taken from context- and data-parallel ranks."""
     return replace(strategy, cp=ranks, dp=strategy.cp * strategy.dp // ranks)
+
+
+TECHNIQUES = (Ring(),)

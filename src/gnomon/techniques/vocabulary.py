@@ -112,3 +112,6 @@ class VocabularyParallel(TrainingTechnique):
 
         shard_s = gemm_s(np.ceil(columns / grid.pp))
         return np.asarray(np.maximum(shard_s * grid.pp / gemm_s(columns), 1.0))
+
+
+TECHNIQUES = (VocabularyParallel(),)

@@ -139,3 +139,6 @@ def _matrix(block: Block, model: Model) -> int:
     sizes = {t.role: t.rows * t.columns for t in block.tensors(model.hidden) if t.role in narrow}
     joined = [sum(sizes.get(role, 0) for role in roles) for roles in JOINED]
     return max([*joined, *sizes.values()], default=0)
+
+
+TECHNIQUES = (Int4Weights(), DequantizeOnTheFly())

@@ -75,10 +75,10 @@ def tapes_of(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:
     """Embedding, one layer of each kind (`layer`, `layer 2` and so on), and head."""
     kinds = Stages(model).kinds
     made = {
-        name: layers.layer(model, kind, cut, traits.style)
+        name: layers.layer(model, kind, cut, traits.style, traits.passes)
         for name, kind in zip(kind_names(len(kinds)), kinds, strict=True)
     }
-    first, last = layers.embedding(model, cut, traits.style), layers.head(model, cut, traits.style)
+    first, last = (make(model, cut, traits.style, traits.passes) for make in (layers.embedding, layers.head))
     return {"embedding": first, **made, "head": last}
 
 

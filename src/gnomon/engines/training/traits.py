@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.graph.layers import NodePass
 from gnomon.graph.style import KernelStyle
 from gnomon.sim.training import names
 from gnomon.spec import Chip
@@ -56,6 +57,8 @@ class Traits:
 
     style: KernelStyle
     optimizers: Mapping[str, Optimizer]
+    passes: tuple[NodePass, ...] = ()
+    """What techniques rewrite of the operators, before gradients are derived."""
     system_spread: float = 0.0
     """Log standard deviation of a step's time that published runs show beside the operators' own: clusters, recipes and
     builds of one version differ. `tools/training_software.py spread` finds it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from gnomon.graph.layers import ends
 from gnomon.graph.layers.cut import Cut, Paged
@@ -12,33 +12,42 @@ from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Block, Model
 
-__all__ = ["Cut", "Paged", "Writer", "embedding", "ends", "head", "layer", "write"]
+__all__ = ["Cut", "NodePass", "Paged", "Writer", "embedding", "ends", "head", "layer", "write"]
+
+NodePass = Callable[[str, list[TapeNode], Writer], list[TapeNode]]
+"""Rewrites the forward operators of a part of the network (`embedding`, `layer` or `head`) before its gradients are
+derived: adds, replaces or freezes operators."""
 
 
-def layer(model: Model, block: Block, cut: Cut, style: KernelStyle) -> Tape:
+def layer(model: Model, block: Block, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """One layer, from the residual stream to the residual stream."""
     from gnomon.graph.passes.recompute import recomputing
 
     writer = Writer(model, cut, style)
-    return recomputing(_trained(write(writer, block), writer), writer.sizes, style)
+    return recomputing(_trained("layer", write(writer, block), writer, passes), writer.sizes, style)
 
 
-def embedding(model: Model, cut: Cut, style: KernelStyle) -> Tape:
+def embedding(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """Tokens to the residual stream; each rank looks up its part of the vocabulary."""
     writer = Writer(model, cut, style)
-    return Tape(name="embedding", nodes=tuple(_trained(ends.embedding(writer), writer)), sizes=writer.sizes)
+    nodes = _trained("embedding", ends.embedding(writer), writer, passes)
+    return Tape(name="embedding", nodes=tuple(nodes), sizes=writer.sizes)
 
 
-def head(model: Model, cut: Cut, style: KernelStyle) -> Tape:
+def head(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """The residual stream to the loss."""
     writer = Writer(model, cut, style)
-    return Tape(name="head", nodes=tuple(_trained(ends.head(writer), writer)), sizes=writer.sizes)
+    nodes = _trained("head", ends.head(writer), writer, passes)
+    return Tape(name="head", nodes=tuple(nodes), sizes=writer.sizes)
 
 
-def _trained(nodes: Iterable[TapeNode], writer: Writer) -> list[TapeNode]:
-    """The passes of training."""
+def _trained(part: str, nodes: Iterable[TapeNode], writer: Writer, passes: Sequence[NodePass]) -> list[TapeNode]:
+    """The passes of training: those of techniques, then those of every plan."""
     from gnomon.graph.passes import context, differentiate, quantise
 
-    found = differentiate.differentiate(list(nodes), writer.style)
+    found = list(nodes)
+    for rewritten in passes:
+        found = rewritten(part, found, writer)
+    found = differentiate.differentiate(found, writer.style)
     found = [context.across(quantise.trained(node, writer), writer) for node in found]
     return differentiate.add_up(found, writer)

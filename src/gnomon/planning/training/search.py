@@ -49,7 +49,9 @@ class Search:
     dtype: str
     grid: Grid
     techniques: tuple[str, ...] = ()
-    shared: dict[tuple[int, int], tuple[Pool, Grid, StepTable]] = field(default_factory=dict, repr=False, compare=False)
+    shared: dict[tuple[object, ...], tuple[Pool, Grid, StepTable]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
     """Figures without techniques, which are the same whichever of them a copy of this search has."""
 
     @property
@@ -66,7 +68,7 @@ class Search:
 
     @cached_property
     def traits(self) -> Traits:
-        return self.engine.traits(self.model, self.optimizer, self.dtype)
+        return self.applied.traits(self.engine.traits(self.model, self.optimizer, self.dtype))
 
     @cached_property
     def applied(self) -> Applied:
@@ -86,11 +88,15 @@ class Search:
     @cached_property
     def figures(self) -> StepTable:
         """Of all plans. Without techniques only those that fit are priced: see `priced`."""
-        key, machine = (id(self.pool), id(self.grid)), self.case.machine
+        key, machine = self._key, self.case.machine
         if key not in self.shared:
             found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
             self.shared[key] = self.pool, self.grid, found
         return self.applied.figures(self.shared[key][-1], self.case)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return id(self.pool), id(self.grid), str(self.applied.lowered)
 
     @cached_property
     def peak_bytes(self) -> Floats:
@@ -167,7 +173,7 @@ class Search:
         if self.applied:
             return np.arange(self.grid.size), self.figures
         rows = np.flatnonzero(self.fits)
-        if rows.size == self.grid.size or (id(self.pool), id(self.grid)) in self.shared:
+        if rows.size == self.grid.size or self._key in self.shared:
             return rows, self.figures.pick(rows)
         some, machine = self.grid.pick(rows), self.case.machine
         return rows, figures(self.model, self.load, some, machine, self.traits, self.optimizer, self.dtype)

@@ -243,7 +243,8 @@ class TrainingStep:
 
     @cached_property
     def traits(self) -> Traits:
-        return self.engine.traits(self.job.model, self.job.recipe.optimizer, self.job.dtype)
+        plain = self.engine.traits(self.job.model, self.job.recipe.optimizer, self.job.dtype)
+        return self.applied.traits(plain)
 
     @cached_property
     def machine(self) -> Machine:
