@@ -360,7 +360,8 @@ def test_what_cannot_be_said() -> None:
     )
     assert lines(Recipe(optimizer="adamw-bf16"), **even).endswith("moments and gradients too: they need zero 1 or more")
     assert lines(Recipe(optimizer="adamw-bf16"), **even, dtype="fp32") == ""
-    assert lines(Recipe(), strategy=Strategy(dp=8, techniques=("offload",))) == "the technique offload"
+    offloaded = Strategy(dp=8, techniques=("offload-optimizer",))
+    assert lines(Recipe(), strategy=offloaded) == "the technique offload-optimizer"
 
 
 def test_unknown_formats_are_errors() -> None:
