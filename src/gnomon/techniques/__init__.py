@@ -1,12 +1,12 @@
 """Techniques from papers that any plan can use; a plan names them with values that differ from their defaults.
 
-A file here that has `TECHNIQUES` declares some, and so does an entry point of the group `gnomon.techniques` of another
-package. No list names them.
+A file here that has `TECHNIQUES` declares some, and so do an entry point of the group `gnomon.techniques` of another
+package and the files of the folder that `GNOMON_TECHNIQUES` names. No list names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from gnomon.errors import InputError, unknown_name
 from gnomon.techniques.applied import Applied
 from gnomon.techniques.base import CONSERVED, Parameter, Technique, TrainingCase, TrainingTechnique, Trial, Values
+from gnomon.techniques.outside import of_folder, of_packages
 from gnomon.techniques.serving import SERVING_CONSERVED, DeploymentDraft, Served, ServingTechnique
 
 __all__ = [
@@ -47,37 +48,17 @@ __all__ = [
     "words",
 ]
 T = TypeVar("T", bound=Technique)
-GROUP = "gnomon.techniques"
-"""The entry points by which other packages add techniques."""
 WHERE = "strategy.techniques"
 
 
 @cache
 def techniques() -> dict[str, Technique]:
-    """All techniques by name: those of a kind together, those of files here before those of other packages."""
+    """All techniques by name: those of a kind together, those of files here before those from outside."""
     modules = (import_module(f"{__name__}.{one.name}") for one in iter_modules(__path__))
     own = [one for module in modules for one in getattr(module, "TECHNIQUES", ())]
-    found = sorted(own, key=lambda one: (one.work == "serving", one.name)) + list(_outside({one.name for one in own}))
-    return {one.name: one for one in found}
-
-
-def _outside(taken: Collection[str]) -> Iterator[Technique]:
-    """Techniques of other packages, under names that none here has."""
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=GROUP):
-        if point.name in taken:
-            continue
-        hint = f"Repair or remove the package behind the entry point {point.name} of {GROUP}."
-        try:
-            found = point.load()
-        except Exception as reason:  # whatever another package does when it is imported
-            raise InputError(
-                f"the technique {point.name} cannot be loaded: {reason}", where=WHERE, hint=hint
-            ) from reason
-        if not isinstance(found, Technique) or found.name != point.name:
-            raise InputError(f"{point.name} is not a technique of that name", where=WHERE, hint=hint)
-        yield found
+    found = {one.name: one for one in sorted(own, key=lambda one: (one.work == "serving", one.name))}
+    found |= {one.name: one for one in of_packages(found.keys(), WHERE)}
+    return found | {one.name: one for one in of_folder(found.keys())}
 
 
 @cache
