@@ -145,8 +145,14 @@ def test_only_with_it_the_model_fits() -> None:
 
 
 def test_a_paper_that_is_listed_says_so() -> None:
-    with pytest.raises(gnomon.GnomonError, match="splitwise is listed, not built as a technique"):
+    """And what it needs of Gnomon, and the technique that comes closest."""
+    with pytest.raises(gnomon.GnomonError, match="splitwise is modelled, not built as a technique"):
         gnomon.try_idea("splitwise", model="qwen3-8b", on="H200:1")
+    message = r"zo2 is listed, .* it needs streamed-weights \(partly\) .*\. offload-optimizer comes closest"
+    with pytest.raises(gnomon.GnomonError, match=message):
+        gnomon.try_idea("zo2", model="qwen3-8b", on="H200:1")
+    with pytest.raises(gnomon.GnomonError, match=r"cuda is listed, .* so it cannot be tried\. See"):
+        gnomon.try_idea("cuda", model="qwen3-8b", on="H200:1")
     with pytest.raises(gnomon.GnomonError, match="unknown technique or paper 'splitwize'"):
         gnomon.try_idea("splitwize", model="qwen3-8b", on="H200:1")
 

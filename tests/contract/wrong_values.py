@@ -45,6 +45,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "papers.search": {"words": "offload"},
     "papers.show": {"slug": "gptq"},
     "papers.run": {"slug": "gptq"},
+    "papers.cite": {"slug": "gptq"},
+    "papers.new": {"slug": "a-paper", "out": "papers"},
 }  # fmt: skip
 """By the name of a public function: what it answers, or where it needs a GPU or torch refuses, at once."""
 NO_FIELDS = ("progress", "record", "tell", "module", "inputs", "loss")

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from gnomon.papers import build, entries, executed, index, source
+from gnomon.papers.base import USUAL_TOLERANCE, Expected, seal
 
 SHIPPED = Path(index.__file__).parent
 PAPERS = ("cuda", "gpipe", "gptq", "zero-offload")
@@ -59,7 +60,9 @@ class OwnIndex:
     def reproduce(self, slug: str, reproduction: str, figures: str) -> None:
         """A paper re-derived, by the text of its reproduction and of its figures.py."""
         entry = {name: value for name, value in self.entries[slug].items() if name not in ("status", "why")}
-        inner = "".join(f"  {line}\n" for line in reproduction.strip().splitlines())
+        if "\nsealed:" not in reproduction:
+            reproduction = f'{reproduction.strip()}\nsealed: "{sealed(reproduction)}"'
+        inner = "".join(f"  {line}\n" for line in reproduction.splitlines())
         self.write(slug, "paper.yaml", f"{yaml.safe_dump(entry)}reproduction:\n{inner}")
         self.write(slug, "figures.py", figures)
         self.build()
@@ -77,6 +80,25 @@ class OwnIndex:
         found = {"schema": "gnomon.lab/1", "slug": slug, "ok": True, "device": "NVIDIA H200", "date": "2026-11-15"}
         self.write(slug, "lab.json", json.dumps(found | {"compared": compared, "comparable": comparable} | changed))
         self.build()
+
+
+def sealed(reproduction: str) -> str:
+    """The seal of its expected figures; of one that is written wrongly, any."""
+    try:
+        rows = yaml.safe_load(reproduction)["expected"]
+        return seal(
+            Expected(
+                what=row["what"],
+                claimed=row["claimed"],
+                unit=row.get("unit", ""),
+                tolerance=row.get("tolerance", USUAL_TOLERANCE),
+                kind=row.get("kind", "predicted"),
+                claim=row.get("claim", 0),
+            )
+            for row in rows
+        )
+    except (yaml.YAMLError, KeyError, TypeError):
+        return "0" * 12
 
 
 def forget() -> None:

@@ -10,6 +10,7 @@ from tests.contract.shapes import check, number
 from tests.papers.own_index import OwnIndex
 
 from gnomon.cli.run import run
+from gnomon.papers.clusters import mechanism
 from gnomon.papers.entries import papers, reproduced
 from gnomon.report.papers import headline_words
 
@@ -119,9 +120,10 @@ def test_run(capsys: Out, own: OwnIndex) -> None:
     assert found == answer(capsys, "run", "--all")
     assert [claim["within"] for claim in found["results"][0]["claims"]] == [True, False]
     told = text(capsys, "run", "--all")
-    assert (
-        told.startswith("gpipe: GPipe") and "within tolerance: 0 of 1 predicted figure; beside them 1 identity" in told
-    )
+    assert told.startswith("gpipe: GPipe")
+    assert "no claim checked, 2 left out; median error 20.0%; beside them 1 identity" in told
+    assert found["headline"] == {"checked": 0, "within": 0, "left_out": 2} and found["skipped"] == []
+    assert found["median_error"] == pytest.approx(0.2)
     assert "gnomon papers run gpipe" in text(capsys, "--status", "identity")
 
 
@@ -149,16 +151,17 @@ def test_what_notes_say_alike_is_told_once(capsys: Out, own: OwnIndex) -> None:
 def test_status_says_what_holds_of_what_was_checked(capsys: Out, own: OwnIndex) -> None:
     own.gpipe()
     shown = " ".join(text(capsys, "show", "gpipe").split())
-    assert "status identity: reproduced by arithmetic on its own numbers; 0 of 1 figure within tolerance" in shown
-    assert "1 identity; headline: not checked" in shown and "come out" not in shown
+    assert "status identity: reproduced by arithmetic on its own numbers; no claim checked, 2 left out" in shown
+    assert "median error 20.0% over 1 figure; 1 identity" in shown and "come out" not in shown
     own.gpipe("unit: x, note: reason", "unit: x, note: reason, claim: 2")
     found = answer(capsys, "show", "gpipe")
     assert found["headline"] == found["paper"]["headline"] == {"checked": 1, "within": 0, "left_out": 1}
     assert found["holds"] == {"figures": 1, "within": 0, "identities": 1, "contradictions": 0}
     assert (found["slug"], found["status"]) == ("gpipe", "identity")
-    assert "headline: 1 of 2 claims checked, 0 hold" in " ".join(text(capsys, "show", "gpipe").split())
-    own.build({"gpipe": {name: found[name] for name in ("holds", "headline")}})
-    assert "identity 0/1" in text(capsys, "--status", "identity")
+    assert found["median_error"] == found["paper"]["median_error"] == pytest.approx(0.2)
+    assert "0 of 1 checked claim holds, 1 left out" in " ".join(text(capsys, "show", "gpipe").split())
+    own.build({"gpipe": {name: found[name] for name in ("holds", "headline", "median_error")}})
+    assert "identity 0/1 (1 out)" in text(capsys, "--status", "identity")
     entry = answer(capsys, "--status", "identity")["papers"][0]
     assert entry["holds"] == found["holds"] and entry["headline"] == found["headline"]
 
@@ -166,24 +169,65 @@ def test_status_says_what_holds_of_what_was_checked(capsys: Out, own: OwnIndex) 
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ((0, 0, 0), "no claim"),
-        ((0, 0, 2), "not checked"),
-        ((1, 0, 0), "checked, misses"),
-        ((1, 1, 0), "checked, holds"),
-        ((1, 1, 1), "1 of 2 claims checked, 1 holds"),
-        ((3, 2, 1), "3 of 4 claims checked, 2 hold"),
+        ((0, 0, 0), "it claims nothing that could be checked"),
+        ((0, 0, 2), "no claim checked, 2 left out"),
+        ((1, 0, 0), "0 of 1 checked claim holds"),
+        ((1, 1, 1), "1 of 1 checked claim holds, 1 left out"),
+        ((3, 2, 1), "2 of 3 checked claims hold, 1 left out"),
     ],
 )
 def test_headlines_in_words(found: tuple[int, int, int], words: str) -> None:
     assert headline_words(dict(zip(("checked", "within", "left_out"), found, strict=True))) == words
 
 
-def test_no_paper_that_ships_is_said_to_come_out(capsys: Out) -> None:
-    """Every re-derived one says how much of it holds, in the list, by itself and in JSON."""
+def test_every_computed_paper_says_what_holds(capsys: Out) -> None:
+    """In the list, by itself and in JSON: claims checked, within and left out, and the median error."""
     for entry in answer(capsys)["papers"]:
+        found = entry["headline"]
         assert (entry["holds"] is not None) == (entry["slug"] in reproduced())
-        assert sum(entry["headline"][name] for name in ("checked", "left_out")) == len(entry["claims"])
-        assert entry["headline"]["within"] <= entry["headline"]["checked"]
-        if entry["holds"] and entry["holds"]["figures"]:
-            counts = f"{entry['holds']['within']}/{entry['holds']['figures']}"
-            assert f"{entry['status']} {counts}" in text(capsys, "--shelf", entry["shelf"])
+        assert found["checked"] + found["left_out"] == len(entry["claims"])
+        assert found["within"] <= found["checked"]
+        if entry["holds"]:
+            assert (entry["median_error"] is not None) == bool(entry["holds"]["figures"])
+            counts = f"{entry['status']} {found['within']}/{found['checked']}"
+            assert counts in text(capsys, "--shelf", entry["shelf"])
+
+
+def test_facts_of_a_paper(capsys: Out) -> None:
+    shown = answer(capsys, "show", "gptq")
+    assert shown["authors"] == ["Elias Frantar", "Saleh Ashkboos", "Torsten Hoefler", "Dan Alistarh"]
+    assert shown["ids"] == {"arxiv": "2210.17323", "doi": ""}
+    assert shown["links"] == ["https://arxiv.org/abs/2210.17323", "https://github.com/IST-DASLab/gptq"]
+    assert shown["clusters"] == ["narrow-and-sparse-gemms"] and shown["recalled"] == []
+    said = " ".join(text(capsys, "show", "pipo").split())
+    assert "(2025-03, recalled)" in said and "; no repository known" in said
+    assert "authors Avinash Maurya" in " ".join(text(capsys, "show", "deep-optimizer-states").split())
+    assert "Bogdan Nicolae (recalled)" in " ".join(text(capsys, "show", "deep-optimizer-states").split())
+
+
+def test_what_a_listed_paper_needs(capsys: Out) -> None:
+    shown = answer(capsys, "show", "zo2")
+    assert [(one["name"], one["cluster"], one["state"]) for one in shown["needs"]] == [
+        (one, "offload-tiers", mechanism(one).state) for one in ("streamed-weights", "zeroth-order-step")
+    ]
+    assert shown["closest"]["technique"] == "offload-optimizer" and shown["closest"]["papers"][0] == "zero-offload"
+    said = " ".join(text(capsys, "show", "zo2").split())
+    assert "needs streamed-weights" in said and "closest offload-optimizer" in said
+    assert "next: gnomon try offload-optimizer --model" in said
+    none = answer(capsys, "show", "cuda")
+    assert none["needs"] == [] and none["closest"] is None and none["clusters"] == []
+
+
+def test_narrowed_to_a_cluster(capsys: Out) -> None:
+    found = answer(capsys, "--cluster", "offload-tiers")["papers"]
+    assert {"zero-offload", "zo2", "fuyou"} <= {paper["slug"] for paper in found}
+    assert all("offload-tiers" in paper["clusters"] for paper in found)
+    assert run(["papers", "--cluster", "offload"]) == 2
+    assert "unknown cluster 'offload'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["RTX 2080 Ti", "RTX-2080Ti", "rtx2080ti", "2080Ti"])
+def test_every_spelling_of_a_chip_finds_its_papers(name: str, capsys: Out) -> None:
+    assert (
+        slugs(answer(capsys, "--hardware", name)) == slugs(answer(capsys, "--hardware", "RTX-2080Ti")) >= {"glm-130b"}
+    )

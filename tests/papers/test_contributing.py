@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 from tests.papers.own_index import OwnIndex
 
+from gnomon.cli.run import run as program
 from gnomon.papers.answers import run
 from gnomon.papers.entries import paper
 
@@ -21,14 +22,16 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_entry(own: OwnIndex) -> None:
-    own.write("a-paper", "paper.yaml", blocks("yaml")[0])
+    """The command that begins one writes an entry that the index takes."""
+    (command,) = re.findall(r"`gnomon (papers new [^`]*)`", PAGE.read_text(encoding="utf-8"))
+    assert program(command.replace("src/gnomon/papers/index", str(own.folder)).split()) == 0
     own.build()
     entry = paper("a-paper")
-    assert (entry.slug, entry.status, entry.claims[0].value) == ("a-paper", "listed", "2.5x faster")
+    assert (entry.slug, entry.status, entry.arxiv, entry.date) == ("a-paper", "listed", "2612.01234", "2026-12")
 
 
 def test_the_figures(own: OwnIndex) -> None:
-    reproduction = dedent(blocks("yaml")[1].removeprefix("reproduction:\n"))
+    reproduction = dedent(blocks("yaml")[0].removeprefix("reproduction:\n"))
     (figures,) = blocks("python")
     own.reproduce("gptq", reproduction, figures)
     ((claim,),) = (result.claims for result in run("gptq").results)

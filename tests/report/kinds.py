@@ -200,6 +200,8 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "PaperList": {"found": lambda: gnomon.papers.search("offload")},
     "PaperShown": {"one": lambda: gnomon.papers.show("zero-offload")},
     "PapersRun": {"one": lambda: gnomon.papers.run("zero-offload")},
+    "PaperCitation": {"one": lambda: gnomon.papers.cite("zero-offload")},
+    "NewPaper": {"one": lambda: gnomon.papers.new("a-paper")},
     "Calibrated": {"a chip": calibrated},
     "EngineCalibrated": {"an engine": engine_calibrated},
     "QuickCalibrated": {"a card": quick_calibrated},

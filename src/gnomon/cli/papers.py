@@ -7,11 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, names
+from gnomon.spec.questions.known import CODE_HELP, FOLDER_HELP
 
 Slug = Annotated[
     str, typer.Argument(metavar="SLUG", autocompletion=names.papers, help="A paper's name in the list: zero-offload.")
 ]
-FILTERS = ("topic", "status", "shelf", "hardware", "since")
+Folder = Annotated[str | None, typer.Option("--papers", parser=flags.word("--papers"), metavar="DIR", help=FOLDER_HELP)]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help=CODE_HELP)]
+FILTERS = ("topic", "status", "shelf", "cluster", "hardware", "since")
 
 
 def add(app: typer.Typer) -> None:
@@ -19,9 +22,8 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Papers: what they claim, and what Gnomon computes.")
     commands.callback(invoke_without_command=True)(papers)
-    commands.command("search")(search)
-    commands.command("show")(show)
-    commands.command("run")(run)
+    for command in (search, show, run, cite, new):
+        commands.command(command.__name__)(command)
     app.add_typer(commands, name="papers")
 
 
@@ -42,6 +44,9 @@ def papers(
     shelf: Annotated[
         str | None, _filter("shelf", "SHELF", "Only those of this topic group.", names.topic_groups)
     ] = None,
+    cluster: Annotated[
+        str | None, _filter("cluster", "CLUSTER", "Only those that need the same of Gnomon.", names.paper_clusters)
+    ] = None,
     hardware: Annotated[str | None, _filter("hardware", "NAME", "Only those that used this hardware: A100.")] = None,
     since: Annotated[
         int | None,
@@ -52,6 +57,7 @@ def papers(
             help="Only those of this year or later.",
         ),
     ] = None,
+    folder: Folder = None,
     as_json: flags.Json = False,
 ) -> None:
     """The papers Gnomon knows: executed on a GPU, predicted by its own model, identities of a paper's own numbers,
@@ -60,7 +66,8 @@ def papers(
     if context.invoked_subcommand is None:
         from gnomon.papers.answers import listed
 
-        _show(listed(topic=topic, status=status, shelf=shelf, hardware=hardware, since=since), context, as_json)
+        given = {name: context.params.get(name) for name in FILTERS}
+        _show(listed(**given, folder=folder), context, as_json)
         return
     for name in FILTERS:
         if context.params.get(name) is not None:
@@ -72,26 +79,35 @@ def papers(
 
 def search(
     context: typer.Context,
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="What it is about: offload optimizer.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="What it is about, an arXiv number, or an author's name.")
+    ],
     limit: Annotated[
         int,
         typer.Option("--limit", parser=flags.whole("--limit", most=1_000_000), metavar="N", help="How many, at most."),
     ] = 10,
+    folder: Folder = None,
     as_json: flags.Json = False,
 ) -> None:
     """Papers by what they say, the best match first."""
     from gnomon.papers.answers import search as answer
 
-    _show(answer(" ".join(words), limit=limit), context, as_json)
+    _show(answer(" ".join(words), limit=limit, folder=_folder(context, folder)), context, as_json)
 
 
-def show(context: typer.Context, slug: Slug, as_json: flags.Json = False) -> None:
-    """One paper: its idea, its claims, and Gnomon's figures."""
+def show(
+    context: typer.Context,
+    slug: Slug,
+    folder: Folder = None,
+    allow_code: AllowCode = False,
+    as_json: flags.Json = False,
+) -> None:
+    """One paper: its idea, its claims, what Gnomon computes of it, and what is missing."""
     from gnomon.cli.progress import Progress
     from gnomon.papers.answers import show as answer
 
     with Progress(slug):
-        shown = answer(slug)
+        shown = answer(slug, folder=_folder(context, folder), allow_code=allow_code)
     _show(shown, context, as_json)
 
 
@@ -106,6 +122,8 @@ def run(
         int,
         typer.Option("--jobs", parser=flags.whole("--jobs", most=64), metavar="N", help="Processes that share --all."),
     ] = 1,
+    folder: Folder = None,
+    allow_code: AllowCode = False,
     as_json: flags.Json = False,
 ) -> None:
     """Reproduce the figures of a paper and compare them with its claims."""
@@ -120,8 +138,42 @@ def run(
     if slug is not None and jobs > 1:
         raise InputError("one paper is computed by one process", where="--jobs", hint="Leave it out, or give --all.")
     with Progress("papers") as tick:
-        done = answer(slug, progress=tick, jobs=jobs)
+        done = answer(slug, progress=tick, jobs=jobs, folder=_folder(context, folder), allow_code=allow_code)
     _show(done, context, as_json)
+
+
+def cite(context: typer.Context, slug: Slug, folder: Folder = None, as_json: flags.Json = False) -> None:
+    """A paper as BibTeX, of what is known of it."""
+    from gnomon.papers.answers import cite as answer
+
+    _show(answer(slug, folder=_folder(context, folder)), context, as_json)
+
+
+def new(
+    context: typer.Context,
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="A name for it: lowercase letters, digits and dashes.")],
+    arxiv: Annotated[
+        str | None,
+        typer.Option("--arxiv", parser=flags.word("--arxiv"), metavar="ID", help="Its arXiv number: 2104.04473."),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", parser=flags.word("--out"), metavar="DIR", help="Make it here, not in Gnomon's own folder."
+        ),
+    ] = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Begin a paper of your own: a folder with an entry to fill in."""
+    from gnomon.papers.answers import new as answer
+
+    _show(answer(slug, arxiv=arxiv, out=out), context, as_json)
+
+
+def _folder(context: typer.Context, given: str | None) -> str | None:
+    """`--papers` of a subcommand, or that before it, as in `gnomon papers --papers DIR show SLUG`."""
+    before: str | None = context.parent.params.get("folder") if context.parent else None
+    return given or before
 
 
 def _show(answer: Any, context: typer.Context, as_json: bool) -> None:

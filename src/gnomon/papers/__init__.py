@@ -1,9 +1,14 @@
 """The literature in executable form: an index of papers, one folder each in `index/`, some of them reproduced.
 
-    gnomon.papers()                             all of them; narrowed by topic=, status=, shelf=, hardware=, since=
-    gnomon.papers.search("offload optimizer")   full-text search
+    gnomon.papers()                             all; narrowed by topic=, status=, shelf=, cluster=, hardware=, since=
+    gnomon.papers.search("offload optimizer")   full-text search, arXiv numbers, names of authors
     gnomon.papers.show("zero-offload")          one, with its figures against ours where it is reproduced
     gnomon.papers.run("zero-offload")           the figures alone; without a name, of all that are reproduced
+    gnomon.papers.cite("zero-offload")          BibTeX of what is known
+    gnomon.papers.new("a-paper")                a folder for a paper of your own
+
+All but the last take `folder=`, with papers of your own beside those of Gnomon's own folder; their Python runs with
+`allow_code=True` alone.
 
 Everything is imported when it is first used.
 """
@@ -15,9 +20,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnomon.papers.answers import listed, run, search, show
+    from gnomon.papers.answers import cite, listed, new, run, search, show
 
-__all__ = ["listed", "run", "search", "show"]
+__all__ = ["cite", "listed", "new", "run", "search", "show"]
 
 
 class _Index(ModuleType):

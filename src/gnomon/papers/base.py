@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +27,10 @@ _TOPICS = """
     scheduling science search serving simulation sparsity speculative speech survey training video vision vlm
 """
 TOPICS = frozenset(_TOPICS.split())
+RECALLED = ("authors", "arxiv", "date", "doi", "repository")
+"""Facts that may be recalled: written from memory, where no source at hand prints them."""
+STATES = ("built", "partly", "missing")
+"""How much of a mechanism Gnomon has."""
 Ours = tuple[str, float]
 """What `figures()` of a paper's figures.py yields: the name of a figure, and our value."""
 
@@ -44,11 +51,27 @@ class Paper:
 
     slug: str
     title: str
+    authors: tuple[str, ...] = ()
+    """Empty where they are not known."""
+    arxiv: str = ""
+    """Its number, such as 2104.04473; empty where it has none or none is known, as all that follows."""
+    doi: str = ""
+    repository: str = ""
+    """The authors' code."""
+    links: tuple[str, ...] = ()
+    """Pages beside its arXiv page, DOI and repository."""
+    recalled: tuple[str, ...] = ()
+    """Which of `RECALLED` are written from memory."""
     shelf: str
     date: str
-    """ISO, as precise as it is known; may be empty."""
+    """ISO, as precise as it is known: a month is that of its arXiv number. May be empty."""
+    mechanisms: tuple[str, ...] = ()
+    """What Gnomon needs to compute its figures: mechanisms of `papers/clusters`, the first one's cluster is its own."""
     topics: tuple[str, ...]
     hardware: tuple[str, ...]
+    """Chips as the catalog spells them."""
+    other_hardware: tuple[str, ...] = ()
+    """What it was measured on and the catalog does not have."""
     idea: str
     technique: str
     """What the idea changes in a plan."""
@@ -57,6 +80,61 @@ class Paper:
     why: str
     """Why it is not reproduced; where it is, which of its claims are not, and why."""
     feasibility: str
+
+    @property
+    def place(self) -> str:
+        """Where it is in lists, as paths are sorted."""
+        return f"{self.shelf}/{self.slug}"
+
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """Where it can be read, its arXiv page first, and its code."""
+        arxiv = f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else ""
+        doi = f"https://doi.org/{self.doi}" if self.doi else ""
+        return tuple(filter(None, (arxiv, doi, self.repository, *self.links)))
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All hardware it was measured on."""
+        return (*self.hardware, *self.other_hardware)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """What a paper needs of Gnomon, and how much of it there is."""
+
+    name: str
+    cluster: str
+    what: str
+    state: str
+    """One of `STATES`."""
+    note: str
+    """What there is and what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperCluster:
+    """Papers that need the same mechanisms of Gnomon, and what is told of them on their page."""
+
+    name: str
+    title: str
+    summary: str
+    idea: tuple[str, ...]
+    """Paragraphs."""
+    when: tuple[str, ...]
+    """When to use it, in paragraphs."""
+    picture: Any
+    """What its picture shows, as data."""
+    mechanisms: tuple[Mechanism, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amendment:
+    """A change of expected figures after they were sealed."""
+
+    seal: str
+    """That of the figures as they were changed."""
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +202,13 @@ class Reproduction:
     """Techniques (`gnomon.techniques`) that implement the idea."""
     missing: str = ""
     """Which claims of the paper's entry no figure checks, and why."""
+    sealed: str = ""
+    """The seal of the expected figures as they were written down, before ours were computed."""
+    amended: tuple[Amendment, ...] = ()
+    """What was changed of them since, and why."""
+
+
+def seal(expected: Iterable[Expected]) -> str:
+    """A digest of what figures claim and tolerate, whatever they are called and in whatever order."""
+    rows = sorted([float(one.claimed), one.unit, one.tolerance, one.kind, one.claim] for one in expected)
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:12]

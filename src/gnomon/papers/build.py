@@ -10,7 +10,9 @@ from typing import Any
 
 from gnomon.errors import GnomonError
 from gnomon.papers import entries, source
+from gnomon.papers.clusters import clusters_of
 from gnomon.papers.index import file_of
+from gnomon.papers.ranking import stems_of
 
 
 def stored_counts() -> dict[str, Any]:
@@ -22,9 +24,17 @@ def built(counts: Mapping[str, Any]) -> str:
     """The text of the index, one paper per line, with these counts of reproduced figures."""
     rows = []
     for paper in source.read_all():
+        given = source.read(paper.slug)[1]
         reproduced = file_of(paper.slug, "figures.py").exists()
-        known = counts.get(paper.slug) if reproduced else None
-        rows.append({"paper": asdict(paper), "reproduced": reproduced, "counts": known})
+        rows.append(
+            {
+                "paper": asdict(paper),
+                "clusters": clusters_of(paper),
+                "reproduced": reproduced,
+                "counts": counts.get(paper.slug) if reproduced else None,
+                "stems": stems_of(paper, given.techniques if given else ()),
+            }
+        )
     lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 

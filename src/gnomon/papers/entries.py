@@ -6,53 +6,55 @@ Lists compute nothing: the index also has the counts of figures within tolerance
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from gnomon.errors import unknown_name
 from gnomon.papers.base import Claim, Figure, Paper
 
 INDEX = Path(__file__).with_name("index.json")
+LISTS = ("authors", "links", "recalled", "mechanisms", "topics", "hardware", "other_hardware")
+NO_MATCH = "`gnomon papers search WORDS` searches titles and contents."
 
 
 @cache
 def rows() -> Mapping[str, Mapping[str, Any]]:
-    """Rows of the index by slug: a paper, whether it is reproduced, and its counts."""
+    """Rows of the index by slug: a paper, its clusters, whether it is reproduced, its counts, and its words."""
     return {row["paper"]["slug"]: row for row in json.loads(INDEX.read_text(encoding="utf-8"))}
 
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """All papers, by category and slug."""
+    """All papers that ship, by category and slug."""
     return tuple(_paper(row["paper"]) for row in rows().values())
 
 
 @cache
 def reproduced() -> tuple[str, ...]:
-    """Slugs of reproduced papers."""
+    """Slugs of reproduced papers that ship."""
     return tuple(sorted(slug for slug, row in rows().items() if row["reproduced"]))
 
 
 def paper(slug: str) -> Paper:
-    """One paper by its slug."""
-    by_slug = {entry.slug: entry for entry in papers()}
+    """One paper that ships by its slug."""
+    return named(slug, papers())
+
+
+def named(slug: str, known: Iterable[Paper]) -> Paper:
+    """One of these papers by its slug."""
+    by_slug = {entry.slug: entry for entry in known}
     folded = slug.strip().casefold().replace("_", "-").replace(" ", "-")
     if folded not in by_slug:
-        hint = "`gnomon papers search WORDS` searches titles and contents."
-        raise unknown_name("paper", slug, by_slug, hint=hint)
+        raise unknown_name("paper", slug, by_slug, hint=NO_MATCH)
     return by_slug[folded]
 
 
 def categories() -> tuple[str, ...]:
     return tuple(sorted({entry.shelf for entry in papers()}))
-
-
-def known_to_hold(entry: Paper) -> dict[str, Any]:
-    """The stored counts of a paper's figures and claims within tolerance."""
-    counts: dict[str, Any] | None = rows()[entry.slug]["counts"]
-    return counts or unchecked(len(entry.claims))
 
 
 def counted(figures: Iterable[Figure], entry_claims: int) -> dict[str, Any]:
@@ -64,26 +66,38 @@ def counted(figures: Iterable[Figure], entry_claims: int) -> dict[str, Any]:
         if one.claim:
             stands.setdefault(one.claim, []).append(one.within)
     return {
+        "headline": {
+            "checked": len(stands),
+            "within": sum(map(all, stands.values())),
+            "left_out": entry_claims - len(stands),
+        },
+        "median_error": median_error(predicted),
         "holds": {
             "figures": len(predicted),
             "within": sum(one.within for one in predicted),
             "identities": sum(one.kind == "identity" for one in found),
             "contradictions": sum(one.kind == "contradiction" for one in found),
         },
-        "headline": {
-            "checked": len(stands),
-            "within": sum(map(all, stands.values())),
-            "left_out": entry_claims - len(stands),
-        },
     }
+
+
+def median_error(figures: Iterable[Figure]) -> float | None:
+    """The median of their relative errors without sign; None without a figure, or where it is infinite."""
+    errors = [abs(one.error) for one in figures]
+    found = median(errors) if errors else math.inf
+    return float(f"{found:.4g}") if math.isfinite(found) else None
 
 
 def unchecked(entry_claims: int) -> dict[str, Any]:
     """Counts of a paper that is not reproduced, or whose counts are not stored."""
-    return {"holds": None, "headline": {"checked": 0, "within": 0, "left_out": entry_claims}}
+    return {
+        "headline": {"checked": 0, "within": 0, "left_out": entry_claims},
+        "median_error": None,
+        "holds": None,
+    }
 
 
 def _paper(stored: Mapping[str, Any]) -> Paper:
-    lists = {name: tuple(stored[name]) for name in ("topics", "hardware")}
+    lists = {name: tuple(stored[name]) for name in LISTS}
     claims = tuple(Claim(**claim) for claim in stored["claims"])
     return Paper(**{**stored, **lists, "claims": claims})

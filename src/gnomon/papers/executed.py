@@ -10,8 +10,7 @@ from typing import Any
 from gnomon.errors import InputError
 from gnomon.lab.base import DEFERRED, PREDICTIONS, SCHEMA
 from gnomon.load.files import read_json
-from gnomon.papers.entries import papers
-from gnomon.papers.index import file_of, place
+from gnomon.papers.index import PaperFolder, folder_of
 
 FILE = "lab.json"
 NEEDED = ("slug", "ok", "device", "date", "compared", "comparable")
@@ -19,14 +18,21 @@ NEEDED = ("slug", "ok", "device", "date", "compared", "comparable")
 
 def executed() -> frozenset[str]:
     """Slugs of papers that have a lab result."""
+    from gnomon.papers.entries import papers
+
     return frozenset(entry.slug for entry in papers() if entry.status == "executed")
 
 
 @cache
 def outcome(slug: str) -> dict[str, Any]:
-    """The lab result of a paper. A run whose checks failed, or on a CPU, is rejected."""
-    where = place(slug, FILE)
-    found = read_json(file_of(slug, FILE))
+    """The lab result of a paper that ships."""
+    return result_of(folder_of(slug))
+
+
+def result_of(folder: PaperFolder) -> dict[str, Any]:
+    """The lab result in a paper's folder. A run whose checks failed, or on a CPU, is rejected."""
+    where, slug = folder.place(FILE), folder.slug
+    found = read_json(folder.file(FILE))
     if found.get("schema") != SCHEMA:
         raise InputError(f"schema '{found.get('schema')}' is not {SCHEMA}", where=where)
     for name in NEEDED:

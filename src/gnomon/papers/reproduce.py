@@ -1,34 +1,50 @@
-"""Reproduced papers: `figures.py` of a paper's folder, loaded on demand, against the expected figures."""
+"""Reproduced papers: `figures.py` of a paper's folder, loaded on demand, against the expected figures.
+
+The Python of a user's own paper is run only where it is allowed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.papers import index
 from gnomon.papers.base import Expected, Figure
-from gnomon.papers.entries import counted, paper, reproduced
+from gnomon.papers.book import PaperBook, paper_book
+from gnomon.papers.entries import counted
+from gnomon.papers.index import PaperFolder, folder_of
 from gnomon.papers.results import ReproducedPaper
 from gnomon.papers.source import reproduction
 from gnomon.runner import ordered
 
 Progress = Callable[[int, int, str], None]
+FILE = "figures.py"
+ALLOW = "--allow-code"
 
 
-def run(slug: str) -> ReproducedPaper:
+def run(slug: str, book: PaperBook | None = None, *, allow_code: bool = False) -> ReproducedPaper:
     """Reproduce one paper."""
-    entry = paper(slug)
-    if entry.slug not in reproduced():
+    book = book or PaperBook()
+    entry = book.find(slug)
+    if entry.slug not in book.reproduced:
         why = entry.why or "It was run on a GPU only."
         hint = f"`gnomon papers --status predicted` and `--status identity` list reproduced ones. {why}"
         raise InputError(f"'{entry.slug}' is not reproduced", hint=hint)
-    given, found = reproduction(entry.slug), figures(entry.slug)
+    folder = book.folder(entry.slug)
+    if folder.own and not allow_code:
+        raise InputError(NOT_RUN, where=folder.place(FILE), hint=f"Add {ALLOW} to run it, if you trust it.")
+    given = book.given(entry.slug)
+    assert given is not None
+    found = _figures(folder, given.expected)
     return ReproducedPaper(
         slug=entry.slug,
         title=entry.title,
@@ -40,15 +56,28 @@ def run(slug: str) -> ReproducedPaper:
         inputs=tuple(map(asdict, given.inputs)),
         techniques=given.techniques,
         missing=given.missing,
+        sealed=given.sealed,
+        amended=tuple(map(asdict, given.amended)),
         claims=tuple(one.row for one in found),
         **counted(found, len(entry.claims)),
     )
 
 
-def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[ReproducedPaper, ...]:
-    """Reproduce all papers that have figures, by slug, in `jobs` processes."""
-    slugs = reproduced()
-    results, found = ordered(run, slugs, jobs=jobs), []
+NOT_RUN = "is Python of your own paper, and files from outside are not run"
+
+
+def run_all(
+    progress: Progress | None = None,
+    jobs: int = 1,
+    *,
+    folder: str | Path | None = None,
+    allow_code: bool = False,
+) -> tuple[ReproducedPaper, ...]:
+    """Reproduce all papers that have figures, by slug, in `jobs` processes; a user's own where code is allowed."""
+    book = paper_book(folder)
+    slugs = [slug for slug in book.reproduced if allow_code or slug not in book.own]
+    work = partial(_run_one, folder=str(folder) if folder else None, own=frozenset(book.own))
+    results, found = ordered(work, slugs, jobs=jobs), []
     for done, slug in enumerate(slugs):
         if progress is not None:
             progress(done, len(slugs), slug)
@@ -56,24 +85,42 @@ def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[Reproduced
     return tuple(found)
 
 
+def _run_one(slug: str, *, folder: str | None, own: frozenset[str]) -> ReproducedPaper:
+    """One of all that run: what ships needs no look at the user's folders."""
+    return run(slug, paper_book(folder), allow_code=True) if slug in own else run(slug)
+
+
 def figures(slug: str) -> tuple[Figure, ...]:
-    """The expected figures of a paper, each with ours."""
-    where, expected = index.place(slug, "figures.py"), reproduction(slug).expected
-    ours = dict(_checked(_ours(slug, where), where))
+    """The expected figures of a paper that ships, each with ours."""
+    return _figures(folder_of(slug), reproduction(slug).expected)
+
+
+def _figures(folder: PaperFolder, expected: Sequence[Expected]) -> tuple[Figure, ...]:
+    where = folder.place(FILE)
+    ours = dict(_checked(_ours(folder, where), where))
     unexpected = [name for name in ours if name not in {one.what for one in expected}]
     if unexpected:
         raise InputError(f"figure '{unexpected[0]}' is not among those expected", where=where)
     return tuple(_compared(one, ours, where) for one in expected)
 
 
-def _ours(slug: str, where: str) -> list[Any]:
+def _ours(folder: PaperFolder, where: str) -> list[Any]:
     with _blamed(where, "cannot be loaded"):
-        module = import_module(f"{index.__name__}.{slug.replace('-', '_')}.figures")
+        module = _loaded(folder) if folder.own else import_module(f"{index.__name__}.{folder.path.name}.figures")
     compute = getattr(module, "figures", None)
     if not callable(compute):
         raise InputError("has no function 'figures'", where=where)
     with _blamed(where, "its figures cannot be computed"):
         return list(compute())
+
+
+def _loaded(folder: PaperFolder) -> Any:
+    """The module of a file that stands in no package."""
+    spec = spec_from_file_location(f"gnomon_own_paper_{folder.path.name}", folder.file(FILE))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _checked(pairs: list[Any], where: str) -> Iterator[tuple[str, float]]:

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from gnomon.api import try_idea as _api
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.papers.entries import papers
+from gnomon.papers.base import Paper
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,14 +22,35 @@ def _aware_of_papers(function: Callable[P, R]) -> Callable[P, R]:
         except UnknownNameError as error:
             given = args[0] if args else options.get("name", "")
             name = str(getattr(given, "slug", given)).partition(":")[0].strip()
-            entry = next((one for one in papers() if one.slug == name), None)
-            if entry is None or error.where != "SLUG":
+            refusal = _refusal(name) if error.where == "SLUG" else None
+            if refusal is None:
                 raise
-            hint = f"See `gnomon papers show {entry.slug}`; `gnomon techniques` lists what can be tried."
-            raise InputError(f"{entry.slug} is {entry.status}, not built as a technique, so it cannot be tried",
-                             where="SLUG", hint=hint) from None  # fmt: skip
+            raise refusal from None
 
     return answer
+
+
+def _refusal(name: str) -> InputError | None:
+    """What Gnomon lacks for a paper's technique, and which comes closest; None where no paper is called so."""
+    from gnomon.papers.book import paper_book
+    from gnomon.papers.nearest import closest
+
+    book = paper_book()
+    entry = next((one for one in book.papers if one.slug == name), None)
+    if entry is None:
+        return None
+    near = closest(entry, book)
+    told = f"{near['technique']} comes closest: `gnomon try {near['technique']} …`. " if near else ""
+    hint = f"{told}See `gnomon papers show {entry.slug}`; `gnomon techniques` lists what can be tried."
+    message = f"{entry.slug} is {entry.status}, not built as a technique, so it cannot be tried{_lacking(entry)}"
+    return InputError(message, where="SLUG", hint=hint)
+
+
+def _lacking(entry: Paper) -> str:
+    from gnomon.papers.nearest import needs, with_states
+
+    found = [one for one in needs(entry) if one.state != "built"]
+    return f": it needs {with_states(found)}" if found else ""
 
 
 try_idea = _aware_of_papers(_api.try_idea)

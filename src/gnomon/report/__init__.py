@@ -44,10 +44,12 @@ REPORTS = {
     "gnomon.papers/1": "gnomon.report.papers",
     "gnomon.papers.show/1": "gnomon.report.papers",
     "gnomon.papers.run/1": "gnomon.report.papers",
+    "gnomon.papers.cite/1": "gnomon.report.papers",
+    "gnomon.papers.new/1": "gnomon.report.papers",
 }
 """By schema. Each module has `render(answer, style)`, which gives the text, and may have `figures(answer)`, the
 headline figures."""
-VERBATIM = ("gnomon.export/1",)
+VERBATIM = ("gnomon.export/1", "gnomon.papers.cite/1")
 """Answers whose text is a file's, which is shown as it is."""
 LONGEST, LEAST_TITLE, MOST_FIGURES = 160, 40, 3
 """Letters of an answer in a line, of its title at least, and headline figures."""

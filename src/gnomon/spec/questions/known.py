@@ -49,6 +49,8 @@ class ModelsQuestion(Question):
 
 FIRST_YEAR, LAST_YEAR = 1900, 9999
 MOST_JOBS, MOST_FOUND = 64, 1_000_000
+FOLDER_HELP = "Papers of your own too, from this folder of folders, beside those of Gnomon's own."
+CODE_HELP = "Run the Python of papers of your own."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +60,12 @@ class PapersQuestion(Question):
     topic: str | None = flag("--topic", "text", "TOPIC", "Only those on this topic.", default=None)
     status: str | None = flag("--status", "text", "STATUS", "Only those of this status.", default=None)
     category: str | None = flag("--shelf", "text", "SHELF", "Only those of this topic group.", default=None)
+    cluster: str | None = flag("--cluster", "text", "CLUSTER", "Only those of this cluster.", default=None)
     hardware: str | None = flag("--hardware", "text", "NAME", "Only those that used this hardware.", default=None)
     since: int | None = flag(
         "--since", "size", "YEAR", "Only those of this year or later.", default=None, least=FIRST_YEAR, most=LAST_YEAR
     )
+    folder: str | Path | None = flag("--papers", "plain", "DIR", FOLDER_HELP, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,7 @@ class PaperSearchQuestion(Question):
 
     words: str = argument("plain", "WORDS", "What it is about.")
     limit: int = flag("--limit", "size", "N", "How many, at most.", default=10, most=MOST_FOUND)
+    folder: str | Path | None = flag("--papers", "plain", "DIR", FOLDER_HELP, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +83,14 @@ class PaperQuestion(Question):
 
     slug: str | None = argument("plain", "SLUG", "A paper's name.")
     jobs: int = flag("--jobs", "size", "N", "Processes that share all papers.", default=1, most=MOST_JOBS)
+    folder: str | Path | None = flag("--papers", "plain", "DIR", FOLDER_HELP, default=None)
+    allow_code: bool = flag("--allow-code", "switch", "", CODE_HELP, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPaperQuestion(Question):
+    """A folder for a paper of your own."""
+
+    slug: str = argument("plain", "SLUG", "A name for it: lowercase letters, digits and dashes.")
+    arxiv: str | None = flag("--arxiv", "text", "ID", "Its arXiv number: 2104.04473.", default=None)
+    out: str | Path | None = flag("--out", "plain", "DIR", "Make it here, not in Gnomon's own folder.", default=None)
