@@ -1,8 +1,12 @@
-"""docs/papers.md shows the index, and the re-derived figures as they come out now."""
+"""docs/papers.md and the pages of docs/papers show the index, and the figures as they come out now."""
 
 from __future__ import annotations
 
+import re
+from statistics import median
+
 import pytest
+from tests.golden.cluster_pages import FOLDER, pages
 from tests.golden.papers_page import PAGE, counts, page
 
 import gnomon
@@ -18,9 +22,12 @@ def test_the_readme_says_how_many_are_computed_and_run() -> None:
     assert said in text
     assert f"{len(ran)} of which it has also run on a GPU" in text
     assert f"The other {len(known) - len(computed)} are entries to search" in text
-    holds = [known["holds"] for known in stored_counts().values() if known]
-    within, figures = (sum(one[name] for one in holds) for name in ("within", "figures"))
-    assert f"{within} of their {figures} predicted figures came out within tolerance" in text
+    counts = [known for known in stored_counts().values() if known]
+    checked, within, left = (sum(one["headline"][name] for one in counts) for name in ("checked", "within", "left_out"))
+    assert f"Of the claims of their abstracts {checked} are checked, {within} of them within tolerance" in text
+    assert f"and {left} are left out" in text
+    errors = [one["median_error"] for one in counts if one["median_error"] is not None]
+    assert f"the median error of a paper is {median(errors):.0%}" in text
 
 
 @pytest.mark.slow
@@ -29,3 +36,15 @@ def test_the_page_and_the_counts_are_what_is_computed() -> None:
     stored = {slug: known for slug, known in stored_counts().items() if known}
     assert stored == counts(found), "run `make papers`"
     assert PAGE.read_text(encoding="utf-8") == page(found), "run `make papers`"
+    written = pages(found)
+    assert {path.name for path in FOLDER.iterdir()} == written.keys(), "run `make papers`"
+    for name, text in written.items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, f"{name}: run `make papers`"
+
+
+def test_links_of_cluster_pages_lead_somewhere() -> None:
+    anchors = set(re.findall(r"^#+ (\S+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    for path in FOLDER.glob("*.md"):
+        for target, anchor in re.findall(r"\]\(([^)#]+)(?:#([^)]+))?\)", path.read_text(encoding="utf-8")):
+            assert (FOLDER / target).resolve().exists(), f"{path.name}: {target}"
+            assert not anchor or anchor in anchors, f"{path.name}: {target}#{anchor}"
