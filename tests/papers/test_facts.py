@@ -40,22 +40,26 @@ def test_hardware_is_spelled_as_the_catalog_spells_it() -> None:
 
 def test_everybody_is_named_and_can_be_found() -> None:
     for entry in papers():
-        assert entry.authors and entry.arxiv, entry.slug
+        assert entry.authors and entry.pages, entry.slug
         assert len(set(entry.authors)) == len(entry.authors), entry.slug
         assert all(name == " ".join(name.split()) and len(name.split()) > 1 for name in entry.authors), entry.slug
-    numbers = [entry.arxiv for entry in papers()]
-    assert len(set(numbers)) == len(numbers)
+    numbers = [entry.arxiv for entry in papers() if entry.arxiv]
+    assert len(set(numbers)) == len(numbers) >= 184
 
 
 def test_dates_agree_with_arxiv_numbers_but_for_recalled_ones() -> None:
     """A date to the month is that of the number; one to the day comes from a listing, at most a month before it."""
     for entry in papers():
-        number = months(f"20{entry.arxiv[:2]}-{entry.arxiv[2:4]}")
-        if "date" in entry.recalled or "arxiv" in entry.recalled:
+        if not entry.arxiv or {"date", "arxiv"} & set(entry.recalled):
             continue
+        number = months(f"20{entry.arxiv[:2]}-{entry.arxiv[2:4]}")
         assert number - months(entry.date) == SLIPS.get(entry.slug, 0), entry.slug
         assert len(entry.date) == 10 or entry.slug not in SLIPS
-    assert sum("date" in entry.recalled for entry in papers()) == 3
+    assert {entry.slug for entry in papers() if "date" in entry.recalled} >= {
+        "deepspeed-inference",
+        "gaudi-vs-a100",
+        "pipo",
+    }
 
 
 def test_every_claim_that_has_a_number_can_be_read() -> None:
@@ -77,8 +81,8 @@ def test_papers_that_could_be_computed_say_what_they_need() -> None:
         assert bool(entry.mechanisms) == (entry.feasibility != OUT_OF_REACH or entry.slug in reproduced()), entry.slug
         assert set(entry.mechanisms) <= set(mechanisms()), entry.slug
     own = {name: [entry.slug for entry in papers() if clusters_of(entry)[:1] == (name,)] for name in clusters()}
-    assert len(own) == 15 and all(len(found) >= 5 for found in own.values())
-    assert sum(map(len, own.values())) == 144
+    assert len(own) >= 15 and all(len(found) >= 5 for found in own.values())
+    assert sum(map(len, own.values())) >= 144
 
 
 def test_mechanisms_say_how_much_of_them_is_built() -> None:

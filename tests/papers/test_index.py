@@ -34,6 +34,15 @@ def test_the_index_is_what_the_folders_make() -> None:
     assert stored == build.built(build.stored_counts()), "run `python -m gnomon.papers.build`"
 
 
+def test_an_index_that_a_merge_left_is_made_again(own: OwnIndex) -> None:
+    good = own.index.read_text()
+    own.index.write_text(f"<<<<<<< HEAD\n{good}")
+    entries.rows.cache_clear()
+    assert build.stored_counts() == {}
+    own.build()
+    assert own.index.read_text() == good
+
+
 def test_lists_and_searches_read_the_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = listed(), search("offload optimizer")
     for cached in (entries.rows, entries.papers, entries.reproduced):
@@ -186,7 +195,7 @@ def test_what_a_reproduction_replaces_is_refused(own: OwnIndex) -> None:
     own.gpipe()
     path = own.folder / "gpipe" / "paper.yaml"
     for line in ("status: modelled", "why: Not built."):
-        with pytest.raises(InputError, match=f"field {line.partition(':')[0]}: unknown field"):
+        with pytest.raises(InputError, match=f"field {line.partition(':')[0]}: is not for an entry whose"):
             own.write("gpipe", "paper.yaml", f"{line}\n{path.read_text()}")
             own.build()
         own.gpipe()

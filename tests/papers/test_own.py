@@ -14,6 +14,7 @@ from gnomon.cli.run import run
 from gnomon.errors import GnomonError, InputError
 from gnomon.papers.answers import cite, listed, new, search, show
 from gnomon.papers.answers import run as run_papers
+from gnomon.papers.entries import papers
 from gnomon.papers.reproduce import run_all
 
 Out = pytest.CaptureFixture[str]
@@ -70,7 +71,7 @@ def mine(request: pytest.FixtureRequest, tmp_path: Path, own_history: Path) -> t
 def test_they_are_listed_found_and_cited(mine: tuple[Mine, dict[str, Any]]) -> None:
     _, where = mine
     rows = {row["slug"]: row for row in listed(**where).papers}
-    assert len(rows) == 185 and rows["marmalade"]["folder"].endswith("marmalade")
+    assert len(rows) == len(papers()) + 1 and rows["marmalade"]["folder"].endswith("marmalade")
     assert rows["marmalade"]["clusters"] == ("offload-tiers",) and rows["gptq"]["folder"] == ""
     for words in ("marmalade", "sticky weights", "2612.00001", "Qwertzuiop"):
         assert [row["slug"] for row in search(words, **where).papers][:1] == ["marmalade"]
@@ -83,37 +84,37 @@ def test_they_are_listed_found_and_cited(mine: tuple[Mine, dict[str, Any]]) -> N
 
 
 def test_their_python_runs_where_it_is_allowed_alone(mine: tuple[Mine, dict[str, Any]]) -> None:
-    papers, where = mine
-    papers.compute()
+    own, where = mine
+    own.compute()
     assert listed(**where).papers and search("marmalade", **where).papers
     shown = show("marmalade", **where)
     assert shown.result is None and shown.not_run and [one["what"] for one in shown.expected] == ["speed"]
     with pytest.raises(InputError, match=r"figures.py: is Python of your own paper.*Add --allow-code"):
         run_papers("marmalade", **where)
-    assert not papers.mark.exists()
+    assert not own.mark.exists()
     found = run_papers("marmalade", **where, allow_code=True)
-    assert papers.mark.exists() and found.results[0].headline == {"checked": 1, "within": 1, "left_out": 0}
+    assert own.mark.exists() and found.results[0].headline == {"checked": 1, "within": 1, "left_out": 0}
     assert show("marmalade", **where, allow_code=True).result == found.results[0]
 
 
 def test_all_of_them_leave_out_what_may_not_run(
     mine: tuple[Mine, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    papers, where = mine
-    papers.compute()
+    own, where = mine
+    own.compute()
     monkeypatch.setattr("gnomon.papers.book.reproduced", lambda: ("long-context-peak",))
     found = run_papers(**where)
-    assert [one.slug for one in found.results] == ["long-context-peak"] and not papers.mark.exists()
+    assert [one.slug for one in found.results] == ["long-context-peak"] and not own.mark.exists()
     assert [one["slug"] for one in found.skipped] == ["marmalade"]
     both = run_papers(**where, allow_code=True)
-    assert [one.slug for one in both.results] == ["long-context-peak", "marmalade"] and papers.mark.exists()
+    assert [one.slug for one in both.results] == ["long-context-peak", "marmalade"] and own.mark.exists()
     assert both.skipped == () and both.headline == {"checked": 1, "within": 1, "left_out": 0}
 
 
 @pytest.mark.slow
 def test_processes_share_them(mine: tuple[Mine, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    papers, where = mine
-    papers.compute()
+    own, where = mine
+    own.compute()
     monkeypatch.setattr("gnomon.papers.book.reproduced", lambda: ("long-context-peak", "zero-offload"))
     folder = where.get("folder")
     assert run_all(jobs=2, folder=folder, allow_code=True) == run_all(folder=folder, allow_code=True)
@@ -128,31 +129,31 @@ def test_processes_share_them(mine: tuple[Mine, dict[str, Any]], monkeypatch: py
     ],
 )
 def test_what_is_wrong_is_said_of_its_file(name: str, text: str, message: str, tmp_path: Path) -> None:
-    papers = Mine(tmp_path / "mine", tmp_path / "ran")
-    papers.write(name, text)
+    own = Mine(tmp_path / "mine", tmp_path / "ran")
+    own.write(name, text)
     with pytest.raises(InputError) as caught:
-        listed(folder=papers.folder)
-    assert message in str(caught.value) and str(papers.folder / "marmalade") in str(caught.value)
-    assert not papers.mark.exists()
+        listed(folder=own.folder)
+    assert message in str(caught.value) and str(own.folder / "marmalade") in str(caught.value)
+    assert not own.mark.exists()
 
 
 def test_names_that_are_taken(tmp_path: Path, own_history: Path) -> None:
-    papers = Mine(tmp_path / "mine", tmp_path / "ran")
-    papers.write("paper.yaml", ENTRY + LISTED, slug="gptq")
+    own = Mine(tmp_path / "mine", tmp_path / "ran")
+    own.write("paper.yaml", ENTRY + LISTED, slug="gptq")
     with pytest.raises(InputError, match="a paper called 'gptq' ships with Gnomon"):
-        listed(folder=papers.folder)
+        listed(folder=own.folder)
     Mine(own_history / "papers", tmp_path / "ran")
     with pytest.raises(InputError, match=r"'marmalade' is in .* too"):
-        listed(folder=papers.folder / "marmalade")
+        listed(folder=own.folder / "marmalade")
     for folder, message in (("absent", "is not a folder"), (str(tmp_path / "mine" / ".."), "has no papers")):
         with pytest.raises(InputError, match=message):
             listed(folder=folder)
 
 
 def test_the_folder_of_one_paper_will_do(tmp_path: Path, capsys: Out) -> None:
-    papers = Mine(tmp_path / "mine", tmp_path / "ran")
-    papers.compute()
-    one = str(papers.folder / "marmalade")
+    own = Mine(tmp_path / "mine", tmp_path / "ran")
+    own.compute()
+    one = str(own.folder / "marmalade")
     assert run(["papers", "--papers", one, "show", "marmalade", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["slug"] == "marmalade"
     assert run(["papers", "run", "marmalade", "--papers", one]) == 2
@@ -185,8 +186,8 @@ def test_a_paper_begins_with_a_folder(tmp_path: Path, own_history: Path, capsys:
 def test_a_technique_of_ones_own_is_tried_by_its_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the folder is named in the environment, and nowhere else."""
     techniques = import_module("gnomon.techniques")
-    papers = Mine(tmp_path / "mine", tmp_path / "ran")
-    papers.write(
+    own = Mine(tmp_path / "mine", tmp_path / "ran")
+    own.write(
         "technique.py",
         "from gnomon.techniques import ServingTechnique, Trial\n\n\n"
         "class Marmalade(ServingTechnique):\n"
@@ -201,10 +202,10 @@ def test_a_technique_of_ones_own_is_tried_by_its_paper(tmp_path: Path, monkeypat
         assert "marmalade" not in techniques.techniques()
         for cached in caches:
             cached.cache_clear()
-        monkeypatch.setenv("GNOMON_TECHNIQUES", str(papers.folder))
+        monkeypatch.setenv("GNOMON_TECHNIQUES", str(own.folder))
         answer = gnomon.try_idea("marmalade", model="llama-3.2-1b", on="H100", batch=1, context=100)
         assert answer.technique == "marmalade" and answer.paper == "marmalade"
-        assert show("marmalade", folder=papers.folder).techniques == ("marmalade",)
+        assert show("marmalade", folder=own.folder).techniques == ("marmalade",)
     finally:
         monkeypatch.delenv("GNOMON_TECHNIQUES", raising=False)
         for cached in caches:

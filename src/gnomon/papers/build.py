@@ -16,8 +16,12 @@ from gnomon.papers.ranking import stems_of
 
 
 def stored_counts() -> dict[str, Any]:
-    """Counts of figures within tolerance, from the existing index; empty without one."""
-    return {slug: row["counts"] for slug, row in entries.rows().items()} if entries.INDEX.exists() else {}
+    """Counts of figures within tolerance, from the existing index; empty without one, or where a merge has left one
+    that cannot be read: `make papers` counts again."""
+    try:
+        return {slug: row["counts"] for slug, row in entries.rows().items()}
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def built(counts: Mapping[str, Any]) -> str:

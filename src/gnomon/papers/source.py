@@ -116,6 +116,9 @@ def _status(entry: Fields, folder: PaperFolder, computed: Reproduction | None) -
     if ran:
         result_of(folder)
     if computed is not None:
+        for name in filter(entry.has, ("status", "why")):
+            hint = "Leave it out: it follows from figures.py, and `missing` says what is left out and why."
+            raise InputError("is not for an entry whose figures are computed", where=entry.spot(name), hint=hint)
         return "executed" if ran else computed.kind, computed.missing
     if entry.raw("status") in STATUSES and entry.raw("status") not in NOT_REPRODUCED:
         hint = f"A reproduction or a lab result gives it; write one of {', '.join(NOT_REPRODUCED)}."
