@@ -157,8 +157,8 @@ def test_a_paper_that_is_listed_says_so() -> None:
         gnomon.try_idea("splitwize", model="qwen3-8b", on="H200:1")
 
 
-SERVING = [name for name, one in techniques().items() if one.work == "serving"]
-TRAINING = [name for name, one in techniques().items() if one.work == "training"]
+SERVING = [name for name, one in techniques().items() if "serving" in one.work]
+TRAINING = [name for name, one in techniques().items() if "training" in one.work]
 SERVED = [
     ("llama-3.1-8b", "RTX-4090"), ("llama-3.1-8b", "H100"), ("qwen3-32b", "RTX-4090"), ("qwen3-32b", "A100"),
     ("llama-3.1-70b", "H100"), ("llama-3.1-70b", "H100:2"), ("llama-3.1-405b", "H200:8"), ("llama-3.1-405b", "L4"),

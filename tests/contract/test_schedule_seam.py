@@ -20,10 +20,12 @@ SAID_IN = re.compile(r"engines/(?!training/)\w+/|papers/index/|accuracy/|techniq
 """Engines say which they run; papers and published runs name theirs."""
 OTHER_MEANINGS = {
     ("spec/training.py", "1f1b"): "what a plan runs that names none",
-    ("techniques/pipelines.py", "gpipe"): "the technique of that name",
-    ("techniques/pipelines.py", "interleaved"): "the technique of that name",
-    ("techniques/vocabulary.py", "gpipe"): "the technique of that name",
-    ("techniques/vocabulary.py", "interleaved"): "the technique of that name",
+    ("techniques/gpipe.py", "gpipe"): "the technique of that name",
+    ("techniques/gpipe.py", "interleaved"): "the technique of that name",
+    ("techniques/interleaved.py", "gpipe"): "the technique of that name",
+    ("techniques/interleaved.py", "interleaved"): "the technique of that name",
+    ("techniques/vocabulary_parallel.py", "gpipe"): "the technique of that name",
+    ("techniques/vocabulary_parallel.py", "interleaved"): "the technique of that name",
 }
 
 

@@ -21,6 +21,10 @@ SERVING = {
     "predict of states": ("predict", "jamba-52b", "--on", "H100:4", "--tp", "4", "--batch", "8", "--context", "1024"),
     "predict as JSON": ("predict", "mixtral-8x7b", "--on", "H100:2", "--batch", "8", "--context", "512", "--json"),
     "predict with a setting": ("predict", "qwen3-8b", *CHIP, "--batch", "8", "--set", "enforce_eager=true"),
+    "predict with techniques": (
+        *("predict", "llama-3.1-8b", "--on", "A100", "--batch", "4", "--context", "512"),
+        *("--with", "int4-weights", "--with", "kv-swap"),
+    ),
     "fit": ("fit", "llama-3.1-70b", "--on", "H100:4"),
     "fit, too large": ("fit", "llama-3.1-70b", *CHIP),
     "simulate serve": (

@@ -17,7 +17,7 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import EngineChoice, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.imported import ImportedPlan
-from gnomon.techniques import applied
+from gnomon.techniques import TRAINING, applied
 
 MODELS = {
     "megatron": (
@@ -121,7 +121,7 @@ def canonical(plan: Plan) -> dict[str, Any]:
         "engine": plan.engine.name,
         "strategy": replace(plan.strategy, techniques=()),
         "techniques": {one.name: dict(values) for text in plan.strategy.techniques
-                       for one, values in applied([text]).pairs},
+                       for one, values in applied(TRAINING, [text]).pairs},
         "dtype": plan.dtype,
         "settings": settings,
         "load": (plan.load.seq, plan.load.global_batch, plan.load.steps),

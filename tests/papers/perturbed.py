@@ -34,10 +34,10 @@ def times(slower_by: float = 1.0) -> None:
 
 def _memory(share: float, more: float) -> None:
     """Activations and what engines reserve are `share` of what they were, and `more` of a chip is not to be had."""
+    from gnomon.cost import tiers
     from gnomon.engines.vllm import memory, reserve
     from gnomon.planning.training import search as train_search
     from gnomon.planning.training import step as training
-    from gnomon.techniques import kv_swap
 
     held, kept = training.memory_of, reserve.activation_bytes
     usable, visible = training.usable_bytes, reserve.visible_bytes
@@ -54,8 +54,7 @@ def _memory(share: float, more: float) -> None:
     reserve.activation_bytes = lambda *words: share * kept(*words)
     reserve.visible_bytes = lambda chip: visible(chip) - more * chip.memory_bytes
     assert memory.reserve is reserve
-    for module in (sys.modules["gnomon.techniques.applied"], kv_swap):
-        module.ROOM = 0.9 - more  # type: ignore[attr-defined]
+    tiers.ROOM = 0.9 - more  # type: ignore[attr-defined]
 
 
 def schedule() -> None:

@@ -189,13 +189,14 @@ def test_a_technique_of_ones_own_is_tried_by_its_paper(tmp_path: Path, monkeypat
     own = Mine(tmp_path / "mine", tmp_path / "ran")
     own.write(
         "technique.py",
-        "from gnomon.techniques import ServingTechnique, Trial\n\n\n"
-        "class Marmalade(ServingTechnique):\n"
+        "from gnomon.techniques.base import SERVING, Technique, Trial\n\n\n"
+        "class Marmalade(Technique):\n"
+        "    work = (SERVING,)\n"
         '    name, title, idea = "marmalade", "Sticky weights", "Weights stick to the host."\n'
         '    trials = (Trial(paper="marmalade", words="marmalade"),)\n\n\n'
         "TECHNIQUES = (Marmalade(),)\n",
     )
-    caches = (techniques.techniques, techniques._by_any_name, techniques._parsed)
+    caches = (techniques.techniques, techniques._by_any_name, techniques._named, techniques._parsed)
     for cached in caches:
         cached.cache_clear()
     try:

@@ -10,13 +10,12 @@ import numpy as np
 from tests.sim.costs import Unmetered
 
 from gnomon.cost.step import Curve
-from gnomon.engines.base import Capacity, Deployment, MemoryUse
+from gnomon.engines.base import Capacity, Deployment, MemoryUse, ServingCase
 from gnomon.engines.vllm import limits
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load.profiles import profile_for
 from gnomon.planning.steps.energy import PowerUse
 from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
-from gnomon.techniques import DeploymentDraft
 
 BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5}
 HOST_S = 2e-3
@@ -152,7 +151,7 @@ class FakeBinding:
     pool: Pool
     engine: FakeEngine = ENGINE
 
-    def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
+    def deploy(self, draft: ServingCase, *, priced: bool = True) -> Deployment:
         return Deployment(
             model=draft.model,
             pool=draft.pool,
@@ -171,9 +170,7 @@ def bind_each(pools: Sequence[Pool], engine: str, limit: str = "") -> list[FakeB
 def deploy(
     model: Model, pool: Pool, *, strategy: Strategy, dtype: str, kv_dtype: str, settings: Mapping[str, Any]
 ) -> tuple[FakeEngine, Deployment]:
-    draft = DeploymentDraft(
-        model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings
-    )
+    draft = ServingCase(model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings)
     return ENGINE, FakeBinding(pool).deploy(draft)
 
 

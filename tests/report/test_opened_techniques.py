@@ -19,7 +19,7 @@ from gnomon.load.answers import answer_from_dict
 from gnomon.planning.training.memory import memory_over_time
 from gnomon.report.opened import opened
 from gnomon.spec.answers import AnswerNode, Result, TrainingReport
-from gnomon.techniques import TrainingTechnique, canonical, techniques
+from gnomon.techniques import TRAINING, canonical, techniques
 
 FLAT = {"on": "H100:8", "seq": 2048, "global_batch": 64, "tp": 2, "zero": 2}
 PIPED = {"on": "H100:8", "seq": 2048, "global_batch": 64, "tp": 2, "pp": 4}
@@ -55,7 +55,7 @@ def tree(case: str) -> dict[str, AnswerNode]:
 
 def test_every_technique_of_training_has_a_case() -> None:
     named = {canonical(text) for _, applied in CASES.values() for text in applied}
-    assert named == {name for name, one in techniques().items() if isinstance(one, TrainingTechnique)}
+    assert named == {name for name, one in techniques().items() if TRAINING in one.work}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,10 +13,11 @@ from gnomon.errors import InputError, UnknownNameError
 from gnomon.techniques.outside import FOLDER
 
 MINE = """
-from gnomon.techniques import Parameter, ServingTechnique, Trial
+from gnomon.techniques.base import SERVING, Parameter, Technique, Trial
 
 
-class Mine(ServingTechnique):
+class Mine(Technique):
+    work = (SERVING,)
     name, title, idea = "mine", "Mine", "It does nothing, and says so."
     parameters = (Parameter("much", "how much", default=1.0, high=2.0),)
     trials = (Trial(paper="gptq", words="mine"),)
@@ -30,7 +31,7 @@ TECHNIQUES = (Mine(),)
 def fresh() -> Iterator[None]:
     """What is found is kept for the whole process."""
     module = import_module("gnomon.techniques")
-    caches = (module.techniques, module._by_any_name, module._parsed)
+    caches = (module.techniques, module._by_any_name, module._named, module._parsed)
     for cached in caches:
         cached.cache_clear()
     yield

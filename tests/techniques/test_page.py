@@ -8,9 +8,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "techniques.md"
 
 
 def test_the_page_names_every_technique() -> None:
-    from gnomon.techniques import techniques
+    from gnomon.techniques import TRAINING, techniques
 
     text = PAGE.read_text(encoding="utf-8")
     for one in techniques().values():
         assert f"| `{one.name}` | {', '.join(trial.paper for trial in one.trials)} |" in text
-        assert one.work == "training" or all(f"`{parameter.name}" in text for parameter in one.parameters)
+        assert TRAINING in one.work or all(f"`{parameter.name}" in text for parameter in one.parameters)

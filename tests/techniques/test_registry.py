@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
 import gnomon
+from gnomon.engines.training.case import TrainingCase
 from gnomon.errors import InputError
 from gnomon.graph.layers import NodePass
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.tape import TapeNode
-from gnomon.techniques import TrainingTechnique, Trial
+from gnomon.techniques import TRAINING, Technique, Trial
 
 registry = import_module("gnomon.techniques")
 """`gnomon.techniques` is a function of the public face."""
 
 
-class FrozenEmbedding(TrainingTechnique):
+class FrozenEmbedding(Technique[TrainingCase]):
     """Without the gradient of the embedding's table."""
 
     name = "frozen-embedding"
+    work = (TRAINING,)
     title = idea = "The embedding is not trained"
     trials = (Trial(paper="gpipe", words="frozen-embedding"),)
 
-    def program(self, values: Any) -> NodePass:
+    def program(self, case: TrainingCase, values: Any) -> NodePass:
         def freeze(part: str, nodes: list[TapeNode], writer: Writer) -> list[TapeNode]:
             if part != "embedding":
                 return nodes
             return [replace(node, wgrad=()) for node in nodes]
 
         return freeze
-
-
-@pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Entry points of another package: the name of each, and what it gives."""
-    given: dict[str, Any] = {}
-
-    class Point(EntryPoint):
-        def load(self) -> Any:
-            found = given[self.name]
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-    def points(group: str) -> list[EntryPoint]:
-        return [Point(name, "a.module:ONE", group) for name in given if group == "gnomon.techniques"]
-
-    monkeypatch.setattr("importlib.metadata.entry_points", points)
-    forgotten = (registry.techniques, registry._by_any_name, registry._parsed)
-    for one in forgotten:
-        one.cache_clear()
-    yield given
-    monkeypatch.undo()
-    for one in forgotten:
-        one.cache_clear()
 
 
 def simulate(**more: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import gnomon
 from gnomon.cli.run import run
 from gnomon.engines import Deployment, Engine
+from gnomon.engines.techniques import NO_TECHNIQUES
 from gnomon.errors import InputError
 from gnomon.execution.measured_serving import measure
 from gnomon.graph.ops import Elementwise, Gemm
@@ -92,7 +93,7 @@ def test_unpacked_weights_save_memory_and_cost_time(on: str) -> None:
 
 def test_the_largest_matrix_needs_room_while_it_is_wide() -> None:
     engine, deployment = made("H200", "dequantize-on-the-fly")
-    plain = engine.memory(replace(deployment, techniques=None)).parts
+    plain = engine.memory(replace(deployment, techniques=NO_TECHNIQUES)).parts
     more = engine.memory(deployment).parts["activations"] - plain["activations"]
     assert more == 2 * 2048 * 2 * 8192, "gate and up side by side"
 

@@ -11,7 +11,7 @@ import gnomon
 from gnomon.errors import GnomonError, InputError
 from gnomon.report.plan import render
 from gnomon.report.text import Style
-from gnomon.techniques import applied, served
+from gnomon.techniques import applied
 
 STEP = {"on": "H100:8", "seq": 2048, "global_batch": 16}
 LOAD = {"rate": 1.0, "input": 64, "output": 64, "requests": 10}
@@ -53,9 +53,9 @@ def test_a_search_for_training_refuses_them_too(given: Any) -> None:
 )
 def test_slips_of_a_value(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        applied([text])
+        applied("training", [text])
     assert message in str(caught.value)
-    assert applied(["gpipe:stages=4"]).pairs[0][1] == {"stages": 4.0}
+    assert applied("training", ["gpipe:stages=4"]).pairs[0][1] == {"stages": 4.0}
 
 
 @pytest.mark.parametrize("function", [name for name in ASKED if name != "simulate_training"])
@@ -79,4 +79,4 @@ def test_a_chip_that_no_plan_is_made_for_is_named() -> None:
 
 
 def test_names_are_read_in_any_iterable() -> None:
-    assert [one.name for one, _ in served(iter(["int4-weights"])).pairs] == ["int4-weights"]
+    assert [one.name for one, _ in applied("serving", iter(["int4-weights"])).pairs] == ["int4-weights"]

@@ -15,7 +15,7 @@ from gnomon.planning.comparison.serving import compare_serving
 from gnomon.spec import Model, Pool
 from gnomon.spec.questions.tried import TryQuestion
 from gnomon.spec.tried import TechniqueComparison
-from gnomon.techniques import TrainingTechnique
+from gnomon.techniques import SERVING
 
 
 def try_idea(
@@ -45,10 +45,10 @@ def try_idea(
 
 def answer(question: TryQuestion, progress: Callable[[int], None] | None = None) -> TechniqueComparison:
     """A question's technique with and without, and whether it helps."""
-    one, trial = idea_asked(question)
+    one, trial, work = idea_asked(question)
     if isinstance(question.on, Pool):
         checked_pool(question.on, "--on")
-    if not isinstance(one, TrainingTechnique):
+    if work == SERVING:
         return compare_serving(one, trial, question, named_model(question.model), fit, predict)
     from gnomon.planning.comparison.training import compare_training
 

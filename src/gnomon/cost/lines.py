@@ -15,20 +15,31 @@ from gnomon.spec.answers import OperatorTime
 from gnomon.spec.workload import Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """Steps as they are without waits: of serving those of a batch, of training one of each of many plans."""
+
+    seconds: Floats | float
+    batch: Batch | None = None
+    """Of serving."""
+    cached_bytes: float = 0.0
+    """KV cache of a rank that its sequences hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wait:
-    """Seconds that steps wait for something beside their operators."""
+    """Seconds that steps wait for something beside their operators: of serving together, of training of each plan."""
 
-    name: str
-    seconds: float
-    spread: float
-    """What they may be off by (log)."""
-    source: str
+    seconds: Floats | float
+    spread: float = 0.0
+    """What they may be off by (log), of serving; of training they are drawn row by row."""
+    source: str = ""
 
-    @property
-    def line(self) -> OperatorTime:
-        draws = self.seconds * np.exp(self.spread * normals(f"wait/{self.name}"))
-        return host_line(self.name, Estimate(self.seconds, draws, Provenance.FORMULA, self.source))
+    def line(self, name: str) -> OperatorTime:
+        """The line of a breakdown, by the name of what is waited for."""
+        seconds = float(self.seconds)
+        draws = seconds * np.exp(self.spread * normals(f"wait/{name}"))
+        return host_line(name, Estimate(seconds, draws, Provenance.FORMULA, self.source))
 
 
 def operator_line(

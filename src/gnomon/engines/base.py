@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gnomon.cost.host import HostModel
-from gnomon.cost.lines import Wait
 from gnomon.cost.profile import Profile
 from gnomon.cost.step import Piece, StepCost, StepModel
 from gnomon.engines.own import MeasuredHosts
+from gnomon.engines.techniques import NO_TECHNIQUES, AppliedTechniques
 from gnomon.graph import Graph
 from gnomon.spec import (
     Batch,
@@ -34,29 +34,6 @@ if TYPE_CHECKING:  # serving imports nothing of training, and no prediction what
     from gnomon.spec import NetworkStep
 
 
-class AppliedTechniques(Protocol):
-    """How techniques change a deployment, whatever engine runs it."""
-
-    @property
-    def brings_gemm_kernels(self) -> bool:
-        """Whether they bring the kernels that read narrow weights, so that the engine's own need not know them."""
-
-    def graph(self, graph: Graph, deployment: Deployment) -> Graph:
-        """The operators of a step on one rank, rewritten from the engine's."""
-
-    def extra_bytes(self, deployment: Deployment) -> float:
-        """Bytes on every rank in addition to the engine's."""
-
-    def waits(self, deployment: Deployment, steps: Batch, cached_bytes: float) -> Sequence[Wait]:
-        """What steps wait for in addition to their operators, with so many bytes of cache on a rank."""
-
-    def metrics(self, used: MemoryUse, deployment: Deployment) -> Mapping[str, Mapping[str, float]]:
-        """Further metrics of memory, by technique."""
-
-    def check_simulated(self) -> None:
-        """Raise InputError where a load cannot be simulated with them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagesTaken:
     """Images of a request, as its model's tower takes them: so many, all alike."""
@@ -66,12 +43,28 @@ class ImagesTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """One replica: a model on chips under an engine. Settings hold every option, defaults filled in."""
+class Case:
+    """What is served or trained, and on which chips."""
 
     model: Model
     pool: Pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingCase(Case):
+    """One replica as it is asked for, before an engine has filled in its defaults; a `Deployment` once it has."""
+
     strategy: Strategy
+    dtype: str | None = None
+    """Format of the weights, where it was given."""
+    kv_dtype: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment(ServingCase):
+    """One replica: a model on chips under an engine. Settings hold every option, defaults filled in."""
+
     dtype: str
     kv_dtype: str
     settings: Mapping[str, Any]
@@ -83,8 +76,24 @@ class Deployment:
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
     images: ImagesTaken | None = None
     """Images of every request, where a load has some."""
-    techniques: AppliedTechniques | None = None
-    """Techniques, where there are any; `strategy.techniques` has their names."""
+    techniques: AppliedTechniques = NO_TECHNIQUES
+    """What its techniques change; `strategy.techniques` has their names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBytes:
+    """What one rank holds beside its KV cache: on its chip, and in the tiers that it shares with its host's others."""
+
+    weights: float
+    activations: float
+    runtime: float
+    host: float = 0.0
+    nvme: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """On the chip."""
+        return self.weights + self.activations + self.runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +116,11 @@ class MemoryUse:
     step_tokens: int = 1
     """The most tokens of one step: a sequence is only let in where there is room for as many of its own at once."""
     host_bytes: float = 0.0
-    """Memory of each host that the weights of its ranks take."""
+    """Memory of each host that its ranks take, with weights above all."""
+    nvme_bytes: float = 0.0
+    """Of each host's disks."""
+    full_tier: str = ""
+    """The tier beyond the chip that has no room for its part; no sequence fits then."""
     sequence_blocks: Callable[[int, int], int] | None = None
     """Blocks of a sequence of so many tokens, up to so many of them of one step, where they are not just its tokens
     over those of a block: what has left a window is only given up between steps."""

@@ -13,8 +13,7 @@ def check_simulated(deployment: Deployment, *, pipelines: bool = False, dense_ra
     dense_ranks: what data-parallel ranks of a model without experts are, where they are not simulated.
     """
     strategy = deployment.strategy
-    if deployment.techniques is not None:
-        deployment.techniques.check_simulated()
+    deployment.techniques.check_simulated(deployment)
     if strategy.pp > 1 and not pipelines:
         raise InputError(
             f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",

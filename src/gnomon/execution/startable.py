@@ -206,8 +206,9 @@ def _training(plan: Plan, to: str) -> Plan:
     if not step.fits:
         usable, fullest = format_bytes(step.usable_bytes), max(step.peaks)
         why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {step.pool.chip.name}"
-        if fullest <= step.usable_bytes:
-            why = f"a host needs {format_bytes(step.host_bytes)} for what its ranks keep there, more than it has"
+        if fullest <= step.usable_bytes and step.full_tier:
+            kept = format_bytes(step.tier_bytes[step.full_tier])
+            why = f"a host needs {kept} of {step.full_tier} for what its ranks keep there, more than it has"
         finds = f"`gnomon plan train --engine {engine}`"
         hint = f"{finds} finds a plan that fits, or says how many chips it takes."
         raise DoesNotFitError(f"it does not fit: {why}", hint=hint)

@@ -7,17 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gnomon.engines import operated_engines, operations_of, planned_training_engine, training_targets
+from gnomon.engines.base import ServingCase
 from gnomon.engines.operations import Operations
+from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.job import not_trained_on
 from gnomon.errors import InputError
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool, refuse_serving_fields
-from gnomon.load.training import job_of
+from gnomon.load.training import case_of, job_of
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
-from gnomon.techniques import DeploymentDraft, applied, beyond_config, served
+from gnomon.techniques import SERVING, TRAINING, applied, beyond_config
+from gnomon.techniques.plans import unchanged
 
 KUBERNETES, DYNAMO = "kubernetes", "dynamo"
 WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
@@ -86,14 +89,15 @@ def in_other_words(plan: Plan, job: TrainingJob | None = None) -> Plan:
     names = plan.strategy.techniques
     beyond = beyond_config(names)
     if job is not None:
-        beyond = tuple(text for text in names if text in beyond or not _settled(job, text))
+        said = set(names) - set(beyond)
+        case = case_of(plan, job) if said else None
+        beyond = tuple(text for text in names if text in beyond or (case and not _settled(case, text)))
     return replace(plan, strategy=replace(plan.strategy, techniques=beyond))
 
 
-def _settled(job: TrainingJob, text: str) -> bool:
+def _settled(case: TrainingCase, text: str) -> bool:
     """Whether the job has the degrees and the recipe already that a technique asks for."""
-    own = job.strategy, job.recipe
-    return applied([text]).rewrite(*own) == own
+    return bool(unchanged(applied(TRAINING, [text]), case).all())
 
 
 def training_job(plan: Plan, target: str, job: TrainingJob | None) -> TrainingJob:
@@ -110,10 +114,10 @@ def require_techniques(plan: Plan) -> None:
     if not names:
         return
     if plan.trains:
-        applied(names)
+        applied(TRAINING, names)
         return
     for each in map(plan.of_pool, plan.each_pool):
-        draft = DeploymentDraft(
+        draft = ServingCase(
             model=load_model(each.model),
             pool=plan_pool(each),
             strategy=each.strategy,
@@ -121,7 +125,7 @@ def require_techniques(plan: Plan) -> None:
             kv_dtype=each.kv_dtype or None,
             settings=each.engine.settings,
         )
-        served(names).rewrite(draft)
+        applied(SERVING, names).rewrite(draft)
 
 
 def require_load(plan: Plan, target: str) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from gnomon.engines import training_operations_of, training_targets
 from gnomon.engines.training.launch import SLURM, slurm_script
-from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, TechniqueOptions, TrainingOperations
+from gnomon.engines.training.operations import TrainingOperations
 from gnomon.errors import unknown_name
 from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, training_job
 from gnomon.load.plan import plan_to_yaml
 from gnomon.load.training import job_of
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
-from gnomon.techniques import applied
+from gnomon.techniques import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,8 @@ class TrainingScript:
 
     def render(self, plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered:
         found, engine = training_job(plan, self.NAME, job), self.operations
-        extra, left = _beside(in_other_words(plan, found), engine.EXPRESSES)
-        left_out = engine.not_expressed(found, left, extra)
-        files = engine.files(found, plan, header(warnings, left_out), extra)
+        left_out = engine.not_expressed(found, _left(in_other_words(plan, found), engine.EXPRESSES))
+        files = engine.files(found, plan, header(warnings, left_out))
         return Rendered(
             files={**files, SLURM: slurm_script(found, plan), "plan.yaml": plan_to_yaml(plan)},
             command="bash run.sh",
@@ -46,8 +45,7 @@ class TrainingScript:
 
     def words(self, plan: Plan, job: TrainingJob | None = None) -> list[str]:
         """The launch command of one node."""
-        found, engine = training_job(plan, self.NAME, job), self.operations
-        return engine.command(found, _beside(plan, engine.EXPRESSES)[0])
+        return self.operations.command(training_job(plan, self.NAME, job))
 
     def check(self, plan: Plan, job: TrainingJob | None = None) -> None:
         found, engine = job or job_of(plan), self.operations
@@ -55,16 +53,7 @@ class TrainingScript:
         check_trained_on(found, engine.TITLE)
 
 
-def _beside(plan: Plan, expressed: Sequence[str]) -> tuple[TechniqueOptions, Plan]:
-    """What an engine can say of the plan's techniques, and the plan with those it cannot."""
-    extra, left = TechniqueOptions(), []
-    for text in plan.strategy.techniques:
-        one, values = applied([text]).pairs[0]
-        if one.name not in expressed:
-            left.append(text)
-        elif one.name == OFFLOAD:
-            stride, flush = float(values["stride"]), str(values["flush"])
-            extra = replace(extra, offloaded=float(values["share"]), stride=stride, flush=flush)
-        elif one.name == CHECKPOINTS:
-            extra = replace(extra, save_every=int(values["every"]), save_mode=str(values["mode"]))
-    return extra, replace(plan, strategy=replace(plan.strategy, techniques=tuple(left)))
+def _left(plan: Plan, expressed: Sequence[str]) -> Plan:
+    """The plan with those techniques alone that an engine's options do not say."""
+    left = tuple(text for text in plan.strategy.techniques if canonical(text) not in expressed)
+    return replace(plan, strategy=replace(plan.strategy, techniques=left))

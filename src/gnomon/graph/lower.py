@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.cuts import mixer_obstacle, widest
-from gnomon.graph.layers import Cut, Paged, Writer, write
+from gnomon.graph.layers import Cut, NodePass, Paged, Writer, write
 from gnomon.graph.layers.ends import embedding, head
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.ops import Op
@@ -83,8 +83,23 @@ def lower(
 
     The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were balanced.
     """
+    split = sequence_parallel_moe
+    cut = paged_cut(model, strategy, dtype, kv_dtype, state_dtype, sequence_parallel_moe=split, fill=fill)
+    return lower_cut(model, cut, ends)
+
+
+def paged_cut(
+    model: Model,
+    strategy: Strategy,
+    dtype: str,
+    kv_dtype: str,
+    state_dtype: str = STATE,
+    *,
+    sequence_parallel_moe: bool = False,
+    fill: float = 1.0,
+) -> Cut:
+    """One rank's part of a network in steps over a paged cache; see `lower`."""
     check_degrees(model, strategy)
-    model = in_format(model, dtype)
     paged = Paged(
         dtype=dtype,
         kv_dtype=kv_dtype,
@@ -95,16 +110,28 @@ def lower(
         dp=strategy.dp,
         pp=strategy.pp,
     )
-    cut = Cut(tp=strategy.tp, ep=strategy.ep, dtype=STATE, matrix=dtype if dtype in PLAIN_BITS else "", paged=paged)
+    matrix = dtype if dtype in PLAIN_BITS else ""
+    return Cut(tp=strategy.tp, ep=strategy.ep, dtype=STATE, matrix=matrix, paged=paged)
 
-    def writer(formats: Formats = ()) -> Writer:
-        return Writer(model, cut, SERVED, formats)
 
-    ops = list(_ops(embedding(writer()))) if ENDS[0] in ends else []
+def lower_cut(model: Model, cut: Cut, ends: Collection[str] = ENDS, passes: Sequence[NodePass] = ()) -> Graph:
+    """The operators of a stage's layers and ends, with the passes of techniques."""
+    assert cut.paged is not None
+    model = in_format(model, cut.paged.dtype)
+
+    def rewritten(part: str, write: Callable[[Writer], Iterable[TapeNode]], formats: Formats = ()) -> list[TapeNode]:
+        writer = Writer(model, cut, SERVED, formats)
+        nodes = list(write(writer))
+        for one in passes:
+            nodes = one(part, nodes, writer)
+        return nodes
+
+    ops = list(_ops(rewritten("embedding", embedding))) if ENDS[0] in ends else []
     for block in merged(model.blocks):
-        ops += _ops(write(writer(block.formats), block), block.count)
+        layer = rewritten("layer", lambda writer, own=block: write(writer, own), block.formats)  # type: ignore[misc]
+        ops += _ops(layer, block.count)
     if ENDS[1] in ends:
-        ops += _ops(head(writer()))
+        ops += _ops(rewritten("head", head))
     return Graph(tuple(merged(ops)))
 
 

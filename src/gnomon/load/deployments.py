@@ -12,6 +12,7 @@ from typing import Any
 
 from gnomon.engines import Deployment, Engine, TrainingEngine, engine_info, module_engine, training_engine
 from gnomon.engines import engine as engine_of
+from gnomon.engines.base import ServingCase
 from gnomon.load.cards import host_of, own_cards
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import model as load_model
@@ -24,7 +25,7 @@ from gnomon.planning.steps.network_words import PHASES, refuse_beside
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
 from gnomon.spec.plan import DEFAULT_ENGINE
 from gnomon.spec.questions.parts import ServedQuestion
-from gnomon.techniques import DeploymentDraft, asked
+from gnomon.techniques import asked
 
 POWER_LIMIT = "--power-limit"
 TOWERS = "transformers"
@@ -120,7 +121,7 @@ def deploy(
     """One replica of a model that was read, with the engine's defaults filled in. Nothing is checked against memory."""
     binding = bind(pool, engine if isinstance(engine, str) else engine.label)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
-    draft = DeploymentDraft(
+    draft = ServingCase(
         model=model, pool=pool, strategy=strategy or Strategy(), dtype=dtype or None, kv_dtype=kv_dtype or None,
         settings=given,
     )  # fmt: skip

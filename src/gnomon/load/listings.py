@@ -22,7 +22,7 @@ from gnomon.spec.answers import Result
 from gnomon.spec.model import KINDS
 from gnomon.spec.plan import DEFAULT_ENGINE
 from gnomon.spec.questions.known import ChipsQuestion, ModelsQuestion, NewChipQuestion
-from gnomon.techniques import Technique
+from gnomon.techniques import AnyTechnique
 from gnomon.techniques import techniques as known_techniques
 from gnomon.units import parse_bytes
 
@@ -224,12 +224,12 @@ def list_techniques() -> Techniques:
     return Techniques(techniques=tuple(_technique(one) for _, one in sorted(known_techniques().items())))
 
 
-def _technique(one: Technique) -> dict[str, Any]:
+def _technique(one: AnyTechnique) -> dict[str, Any]:
     return {
         "name": one.name,
         "aliases": list(one.aliases),
         "title": one.title,
-        "work": one.work,
+        "work": " and ".join(one.work),
         "idea": one.idea,
         "parameters": [
             {"name": p.name, "what": p.what, "default": p.default, "range": p.range} for p in one.parameters

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine, planned_training_engine, training_engine
+from gnomon.engines.training.case import TrainingCase
 from gnomon.errors import InputError, named_by
 from gnomon.load.deployments import POWER_LIMIT, limited
 from gnomon.load.fleet import parse_pool
@@ -27,7 +28,7 @@ from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import EngineChoice, Model, Plan, Pool, TrainingLoad
 from gnomon.spec.answers import NotModelled
 from gnomon.spec.training_job import TrainingJob
-from gnomon.techniques import applied
+from gnomon.techniques import TRAINING, applied
 
 
 def named_model(model: str | Path | Model) -> tuple[str, Model]:
@@ -59,7 +60,7 @@ def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
         recipe=recipe_of(plan.engine.settings),
         load=plan.load,
         dtype=plan.dtype,
-        techniques=applied(plan.strategy.techniques).values,
+        techniques=applied(TRAINING, plan.strategy.techniques).values,
         engine=plan.engine.label,
         config=config_of(plan.model),
     )
@@ -85,6 +86,12 @@ def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> Trai
     job, chosen = job_of(plan, pool), planned_training_engine(plan.engine)
     limited_pool, profile = under_limit(job.pool, _profile(job.pool, chosen, job.model), "power_limit_w")
     return step_of(replace(job, pool=limited_pool), chosen, profile, given_by(plan))
+
+
+def case_of(plan: Plan, job: TrainingJob) -> TrainingCase:
+    """A plan's job as techniques see it, whether it is possible or not."""
+    engine = planned_training_engine(plan.engine)
+    return TrainingStep(engine, job, _profile(job.pool, engine, job.model)).case
 
 
 def _profile(pool: Pool, engine: TrainingEngine, model: Model) -> Profile:

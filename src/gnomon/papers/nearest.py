@@ -10,7 +10,7 @@ from gnomon.papers.book import PaperBook
 from gnomon.papers.clusters import clusters_of, mechanism
 from gnomon.papers.ranking import index
 from gnomon.papers.stems import words
-from gnomon.techniques import Technique, techniques
+from gnomon.techniques import AnyTechnique, techniques
 
 WORK = {"training": {"training"}, "serving": {"serving", "inference"}}
 """Topics of papers that a technique of a kind of work can be close to."""
@@ -30,9 +30,9 @@ def closest(paper: Paper, book: PaperBook) -> Mapping[str, Any] | None:
     return {name: ranked[0][name] for name in ("technique", "what", "papers", "shared")} if ranked else None
 
 
-def _near(one: Technique, paper: Paper, book: PaperBook) -> dict[str, Any] | None:
+def _near(one: AnyTechnique, paper: Paper, book: PaperBook) -> dict[str, Any] | None:
     topics, works = set(paper.topics), {topic for known in WORK.values() for topic in known}
-    if topics & works and not topics & WORK[one.work]:
+    if topics & works and not any(topics & WORK[kind] for kind in one.work):
         return None
     known = {entry.slug: entry for entry in book.papers}
     own = [known[trial.paper] for trial in one.trials if trial.paper in known]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from gnomon.cost.profile import Profile
 from gnomon.engines import Deployment, Engine, TrainingEngine
+from gnomon.engines.base import ServingCase
 from gnomon.engines.own import MeasuredHosts
 from gnomon.errors import GnomonError, InputError, named_as, named_by
 from gnomon.graph.dtypes import width
@@ -20,7 +21,7 @@ from gnomon.spec import Model, Pool, Strategy
 from gnomon.spec.answers import Resolved
 from gnomon.spec.narrowed import in_format
 from gnomon.spec.questions.base import whole
-from gnomon.techniques import WHERE, DeploymentDraft, served
+from gnomon.techniques import SERVING, WHERE, applied
 
 FLAGS = {name: f"--{name}" for name in ("tp", "pp", "ep", "cp", "dp", "dtype")} | {"kv_dtype": "--kv-dtype"}
 """Flags by the field of a plan that errors name."""
@@ -37,12 +38,12 @@ class Binding:
     engine: Engine
     overheads: MeasuredHosts
 
-    def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
+    def deploy(self, draft: ServingCase, *, priced: bool = True) -> Deployment:
         """One replica, with the engine's defaults filled in; memory is not checked yet. A replica that is not `priced`
         is only sized: Gnomon need not know a cost for all of its operators."""
         pool, engine = draft.pool, self.engine
-        applied = served(draft.strategy.techniques)
-        draft = applied.rewrite(draft)
+        chosen = applied(SERVING, draft.strategy.techniques)
+        draft = chosen.rewrite(draft)
         dtype = draft.dtype or dtype_of(draft.model, pool)
         if priced:
             check_priced(draft.model, dtype)
@@ -63,7 +64,7 @@ class Binding:
             settings=engine.settings(given, model, pool),
             profile=self.profile,
             overheads=self.overheads,
-            techniques=applied or None,
+            techniques=chosen,
         )
         (engine.check if priced else engine.check_memory)(deployment)
         _check_count(strategy, pool)
@@ -134,8 +135,8 @@ class ReplicaSpec:
             asked = replace(asked, tp=_spanned(self.pool.count, others.ranks))
         return replace(asked, techniques=self.techniques)
 
-    def draft(self) -> DeploymentDraft:
-        return DeploymentDraft(
+    def draft(self) -> ServingCase:
+        return ServingCase(
             model=self.model, pool=self.pool, strategy=self.strategy, dtype=self.dtype, kv_dtype=self.kv_dtype,
             settings=dict(self.settings),
         )  # fmt: skip

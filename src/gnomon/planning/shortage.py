@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gnomon.cost.tiers import HOST, NVME, rooms
+from gnomon.engines import MemoryUse
+from gnomon.spec import Pool
 from gnomon.spec.answers import Shortage
 
 SERVING = {"weights": ("weights",), "cache": ("kv",)}
@@ -18,6 +21,14 @@ def shortage(
     """The part of a serving step, or of a module, that does not fit: weights, then working memory, then the KV
     cache."""
     return _first(parts, usable_bytes, SERVING, ("weights", WORKING, "cache"), sequences, tokens)
+
+
+def tier_shortage(use: MemoryUse, pool: Pool) -> Shortage | None:
+    """The tier of a host that has no room for what the ranks of a replica keep there."""
+    if not use.full_tier:
+        return None
+    needs = {HOST: use.host_bytes, NVME: use.nvme_bytes}[use.full_tier]
+    return Shortage(part=use.full_tier, needs_bytes=needs, left_bytes=rooms(pool.machine)[use.full_tier])
 
 
 def training_shortage(parts: Mapping[str, float], usable_bytes: float, sequences: int, tokens: int) -> Shortage | None:

@@ -81,7 +81,17 @@ def _listed(
     engine: Engine, deployment: Deployment, given: Mapping[str, Any], idle: tuple[str, ...]
 ) -> tuple[NotModelled, ...]:
     pool = deployment.pool
-    return (*engine.not_modelled(given, deployment, idle), *in_files(pool, deployment.model))
+    return (
+        *engine.not_modelled(given, deployment, idle),
+        *assumed_by(deployment),
+        *in_files(pool, deployment.model),
+    )
+
+
+def assumed_by(deployment: Deployment) -> tuple[NotModelled, ...]:
+    """What techniques assume that no input states."""
+    found = deployment.techniques.assumed(deployment).items()
+    return tuple(NotModelled(option=f"--with {name}", why=text) for name, text in found)
 
 
 def in_files(pool: Pool, model: Model) -> tuple[NotModelled, ...]:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gnomon.report.figures import Headline
 from gnomon.report.networks import network_step
 from gnomon.report.shortage import shortage_words, weights_words
-from gnomon.report.text import Style, a_load, deployed, flag, gib, next_steps, part, plural, table, words
+from gnomon.report.text import (
+    Style,
+    a_load,
+    deployed,
+    flag,
+    gib,
+    next_steps,
+    part,
+    plural,
+    table,
+    technique_lines,
+    words,
+)
 from gnomon.spec.answers import Change, Fit
-from gnomon.units import format_bytes, format_count, format_duration
+from gnomon.units import format_bytes, format_count
 
 BATCH, CONTEXT = 32, 1024
 """A decode step that people would ask for first, as far as there is room for it."""
@@ -25,8 +39,7 @@ def figures(answer: Fit) -> list[Headline]:
         Headline("weights", f"{gib(answer.parts['weights'])} GiB per chip"),
         Headline("usable", f"{gib(answer.usable_bytes)} of {gib(answer.total_bytes)} GiB per chip"),
     ]
-    if answer.host_bytes:
-        found.append(Headline("on each host", f"{gib(answer.host_bytes)} GiB of pinned weights"))
+    found += [Headline("on each host", words) for words in host_words(answer)]
     if answer.kv_tokens:
         tokens = f"{format_count(answer.kv_tokens)} tokens"
         found.append(Headline("KV cache", f"{gib(answer.parts.get('kv', 0.0))} GiB: {tokens}"))
@@ -36,6 +49,15 @@ def figures(answer: Fit) -> list[Headline]:
     if answer.max_context:
         found.append(Headline("longest sequence", f"{format_count(answer.max_context)} tokens"))
     return found
+
+
+def host_words(answer: Fit) -> Iterator[str]:
+    """What ranks keep beyond their chips."""
+    if answer.host_bytes:
+        pinned = " of pinned weights" if not answer.inputs.get("techniques") else " of memory"
+        yield f"{gib(answer.host_bytes)} GiB{pinned}"
+    if answer.nvme_bytes:
+        yield f"{gib(answer.nvme_bytes)} GiB of its disks"
 
 
 def verdict_words(answer: Fit) -> str:
@@ -65,23 +87,12 @@ def _fits(answer: Fit, style: Style) -> list[str]:
         f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(answer.max_context)} tokens",
         f"  of {gib(answer.total_bytes)} GiB: {parts}",
-        *([f"  on each host: {gib(answer.host_bytes)} GiB of pinned weights"] if answer.host_bytes else []),
-        *(f"  {line}" for line in technique_lines(answer)),
+        *(f"  on each host: {words}" for words in host_words(answer)),
+        *(f"  {line}" for line in technique_lines(answer.techniques)),
         *_close(answer, style),
         "",
         *_next(answer),
     ]
-
-
-def technique_lines(answer: Fit) -> list[str]:
-    """Figures that techniques add."""
-    named = answer.techniques.items()
-    return [f"{name}: {', '.join(_fact(*fact) for fact in facts.items())}" for name, facts in named]
-
-
-def _fact(name: str, value: float) -> str:
-    what, _, unit = name.rpartition("_")
-    return f"{what} {format_duration(value)}" if unit == "s" else f"{name.replace('_', ' ')} {format_count(value)}"
 
 
 def _passes(answer: Fit, style: Style, parts: str) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
+from gnomon.errors import InputError
 from gnomon.report.run import checkpoint_words, failure_words, goodput_words, lost_rows
-from gnomon.report.text import digits, gib, plural, scaled
+from gnomon.report.text import digits, gib, plural, scaled, technique_lines
 from gnomon.report.train import AFTER, described, fill_share, memory_range, run_figures, share
 from gnomon.spec.answers import AnswerNode, TrainingPlanReport, TrainingReport
-from gnomon.techniques import canonical
+from gnomon.techniques import AnyTechnique, technique
 from gnomon.units import format_count, format_duration, format_money
 
 REMEDIES = {
@@ -19,24 +21,6 @@ REMEDIES = {
     "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
 """Where a step loses time, and what would help."""
-ON_HOST = "a stride, a smaller share, or a host with a faster update and link would shorten it"
-"""The remedy for an optimizer that runs on the host."""
-FOLLOWS = {
-    "optimizer_s": {
-        "offload-optimizer": "on the host: the longest of what its processors, its memory, the link each way and the "
-        "chip's own part take, then the last weights' way back",
-        "vocabulary-parallel": "every stage updates its part of the vocabulary",
-    },
-    "waits_s": {
-        "async-checkpointing": "a mean step's share of copies to the host and writes to storage that no pass overlaps",
-        "vocabulary-parallel": "one more pass of a stage at each barrier",
-    },
-    "host_bytes": {
-        "offload-optimizer": "states and gradients of all chips of a host",
-        "async-checkpointing": "a checkpoint of all chips of a host, until it is written",
-    },
-}
-"""What techniques make of a part of a step, and what it follows from."""
 WORTH_TELLING = 0.02
 """The share of the step from which a loss is worth a remedy."""
 NOTHING = 1e-6
@@ -75,10 +59,14 @@ def _step(answer: TrainingReport) -> AnswerNode:
 
 def _follows(answer: TrainingReport, part: str) -> str:
     """The techniques that a part of the step is due to, and how."""
-    known = FOLLOWS.get(part, {})
-    names = answer.inputs.get("techniques", ())
-    found = ((text, known.get(canonical(str(text)))) for text in names)
-    return "; ".join(f"{text}: {how}" for text, how in found if how)
+    return "; ".join(f"{text}: {one.follows[part]}" for text, one in _techniques(answer) if part in one.follows)
+
+
+def _techniques(answer: TrainingReport) -> Iterator[tuple[str, AnyTechnique]]:
+    """As they were asked for; an answer of a file may name one that is not here."""
+    for text in map(str, answer.inputs.get("techniques", ())):
+        with suppress(InputError):
+            yield text, technique(text.partition(":")[0].strip())
 
 
 def _pipeline(answer: TrainingReport, pipeline: float, step: float) -> AnswerNode:
@@ -117,12 +105,15 @@ def _memory(answer: TrainingReport) -> AnswerNode:
     )
 
 
-def _host(answer: TrainingReport) -> tuple[AnswerNode, ...]:
-    size = answer.host_bytes
-    if not size:
-        return ()
-    shown = f"{gib(size)} GiB in the memory of each host"
-    return (AnswerNode.metric("host memory", shown, formula=_follows(answer, "host_bytes")),)
+def _host(answer: TrainingReport) -> Iterator[AnswerNode]:
+    """What techniques keep beyond the chips, and their own figures."""
+    for name, part, where in (("host memory", "host_bytes", "in the memory"), ("NVMe", "nvme_bytes", "on the disks")):
+        if size := getattr(answer, part):
+            shown = f"{gib(size)} GiB {where} of each host"
+            yield AnswerNode.metric(name, shown, formula=_follows(answer, part))
+    for line in technique_lines(answer.techniques):
+        name, _, figures = line.partition(": ")
+        yield AnswerNode.metric(name, figures)
 
 
 def _rank(rank: int, parts: Mapping[str, float], usable: float) -> AnswerNode:
@@ -144,11 +135,9 @@ def _binding(answer: TrainingReport) -> AnswerNode:
     }
     lost["kernels"] = max(1 - answer.hfu - sum(lost.values()), 0.0)
     worst = max(lost, key=lambda name: lost[name])
-    offloaded = worst == "the optimizer" and "offload-optimizer" in _follows(answer, "optimizer_s")
+    remedies = REMEDIES | {name: text for _, one in _techniques(answer) for name, text in one.remedies.items()}
     remedy = (
-        f"{worst}: {ON_HOST if offloaded else REMEDIES[worst]}"
-        if lost[worst] >= WORTH_TELLING
-        else "the forward and backward passes themselves"
+        f"{worst}: {remedies[worst]}" if lost[worst] >= WORTH_TELLING else "the forward and backward passes themselves"
     )
     arithmetic = AnswerNode(
         name="arithmetic",

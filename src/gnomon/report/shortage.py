@@ -43,6 +43,8 @@ def shortage_words(
         )
     if cause.part == "host memory":
         return f"what is kept in a host's memory needs {needs} GiB, and {left} GiB are usable"
+    if cause.part == "NVMe":
+        return f"what is kept on a host's disks needs {needs} GiB, and {left} GiB are usable"
     if "optimizer" in parts:
         what = f"{_sequences(cause)} {needs} GiB of activations" if cause.tokens else f"activations need {needs} GiB"
         return f"{what}, {left} GiB are left next to weights, gradients and optimizer states ({place})"

@@ -13,7 +13,7 @@ from typing import Any
 from gnomon.spec.answers import Resolved, Result
 from gnomon.spec.estimate import Estimate
 from gnomon.spec.plan_dict import as_json
-from gnomon.units import format_bytes, format_duration
+from gnomon.units import format_bytes, format_count, format_duration
 
 INDENT = "  "
 GAP = "   "
@@ -233,3 +233,13 @@ def _is_file(name: str) -> bool:
 
 def plural(count: int, noun: str, several: str = "") -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or noun + 's'}"
+
+
+def technique_lines(techniques: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Figures that techniques add."""
+    return [f"{name}: {', '.join(_fact(*fact) for fact in facts.items())}" for name, facts in techniques.items()]
+
+
+def _fact(name: str, value: float) -> str:
+    what, _, unit = name.rpartition("_")
+    return f"{what} {format_duration(value)}" if unit == "s" else f"{name.replace('_', ' ')} {format_count(value)}"

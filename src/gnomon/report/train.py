@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gnomon.report.figures import Headline
 from gnomon.report.run import reliability_lines
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
-from gnomon.report.text import Style, band, digits, flag, folder_of, gib, headed, next_steps, scaled, words
+from gnomon.report.text import (
+    Style,
+    band,
+    digits,
+    flag,
+    folder_of,
+    gib,
+    headed,
+    next_steps,
+    scaled,
+    technique_lines,
+    words,
+)
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
@@ -144,12 +156,20 @@ def _memory(answer: TrainingReport) -> list[str]:
     fullest = max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
     parts = ", ".join(f"{name} {gib(size)}" for name, size in ranks[fullest].items() if size)
     where = f"pipeline rank {fullest}, the fullest of {len(ranks)}" if len(ranks) > 1 else "every rank"
-    host = (
-        [f"  and {gib(answer.host_bytes)} GiB in the memory of each host, assumed to serve no other job"]
-        if answer.host_bytes
-        else []
-    )
-    return [f"  memory on {where}, in GiB: {parts}", *host]
+    beyond = (f"  and {words}" for words in host_words(answer))
+    return [
+        f"  memory on {where}, in GiB: {parts}",
+        *beyond,
+        *(f"  {line}" for line in technique_lines(answer.techniques)),
+    ]
+
+
+def host_words(answer: TrainingReport) -> Iterator[str]:
+    """What ranks keep beyond their chips."""
+    if answer.host_bytes:
+        yield f"{gib(answer.host_bytes)} GiB in the memory of each host, assumed to serve no other job"
+    if answer.nvme_bytes:
+        yield f"{gib(answer.nvme_bytes)} GiB on the disks of each host"
 
 
 def run_lines(answer: TrainingReport) -> list[str]:

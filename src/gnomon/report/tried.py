@@ -40,7 +40,8 @@ def sides(answer: TechniqueComparison) -> tuple[tuple[str, str, Side | None], ..
 def against_words(answer: TechniqueComparison) -> str:
     """The technique, its paper, and what it is compared with."""
     against = f", against {answer.against}" if answer.against else ""
-    return f"{answer.technique} ({answer.paper}){against}"
+    paper = f" ({answer.paper})" if answer.paper else ""
+    return f"{answer.technique}{paper}{against}"
 
 
 def figures(answer: TechniqueComparison) -> list[Headline]:
@@ -96,7 +97,8 @@ def plan_of(side: Side, inputs: Side) -> Side:
 
 
 def _next(answer: TechniqueComparison) -> list[str]:
-    inputs, paper = answer.inputs, words("gnomon", "papers", "show", answer.paper)
+    inputs = answer.inputs
+    paper = words("gnomon", "papers", "show", answer.paper) if answer.paper else words("gnomon", "techniques")
     if answer.applied is None:
         return next_steps(paper)
     if answer.serving:

@@ -14,8 +14,10 @@ engine. All plans see the same draws, and another rate is the same draw on anoth
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +110,10 @@ class Arrivals:
     trace: RequestTrace | None = None
     """What the load's trace says, where it has one."""
     lengths: OtherLengths = OtherLengths()
+    asks: Callable[[Requests], Requests] | None = None
+    """What techniques make of the requests."""
+    routes: Callable[[int], Any] | None = None
+    """What makes the router of a technique, of a seed; it may look at the replicas."""
 
     @cached_property
     def whole(self) -> Requests:
@@ -115,7 +121,7 @@ class Arrivals:
 
         Turns of sessions are on their own here: a router may send them anywhere, and blocks of a trace cut sessions.
         """
-        if self.load.alike:
+        if not self._recorded:
             return self.lengths.of(draw(replace(self.load, rate_per_s=1.0, requests=1)), self.load.seed)
         if self.load.trace:
             found = draw(self.load, self.trace, repeat=False)
@@ -124,12 +130,13 @@ class Arrivals:
             cycle = math.ceil(rate * self.load.arrivals.cycle_s) if self.load.arrivals else 0
             count = max(self.load.requests, DRAWN, min(cycle, MOST_OF_A_CYCLE))
             found = draw(replace(self.load, rate_per_s=rate, requests=count))
-        return self.lengths.of(replace(found, follows=None, think_s=None), self.load.seed)
+        found = replace(found, follows=None, think_s=None)
+        return self.lengths.of(self.asks(found) if self.asks else found, self.load.seed)
 
     @property
     def _recorded(self) -> bool:
         """Whether there are requests to be taken in their order, from a trace or drawn once."""
-        return not self.load.alike
+        return not self.load.alike or self.asks is not None
 
     @cached_property
     def rate_per_s(self) -> float:
@@ -146,9 +153,14 @@ class Arrivals:
         """Tokens of the longest request, prompt and output."""
         return int((self.whole.input_tokens + self.whole.output_tokens).max())
 
+    @property
+    def load_aware(self) -> bool:
+        """Whether the router looks at the replicas."""
+        return self.routes is not None or self.router in LOAD_AWARE
+
     def together(self, replicas: int) -> int:
         """Replicas that have to be simulated with each other, because the router looks at them."""
-        return min(replicas, MOST_TOGETHER) if self.router in LOAD_AWARE else 1
+        return min(replicas, MOST_TOGETHER) if self.load_aware else 1
 
     def ways(self, replicas: int) -> float:
         """Into how many streams the load is split, each run by itself."""

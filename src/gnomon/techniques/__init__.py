@@ -12,26 +12,26 @@ from functools import cache
 from importlib import import_module
 from itertools import product
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from gnomon.engines.base import ServingCase
 from gnomon.errors import InputError, unknown_name
-from gnomon.techniques.applied import Applied
-from gnomon.techniques.base import CONSERVED, Parameter, Technique, TrainingCase, TrainingTechnique, Trial, Values
+from gnomon.techniques.applied import WHERE, Applied
+from gnomon.techniques.base import CONSERVED, SERVING, TRAINING, Parameter, Technique, Trial, Values
 from gnomon.techniques.outside import of_folder, of_packages
-from gnomon.techniques.serving import SERVING_CONSERVED, DeploymentDraft, Served, ServingTechnique
+
+if TYPE_CHECKING:  # serving imports nothing of training
+    from gnomon.engines.training.case import TrainingCase
 
 __all__ = [
     "CONSERVED",
-    "SERVING_CONSERVED",
+    "SERVING",
+    "TRAINING",
     "WHERE",
+    "AnyTechnique",
     "Applied",
-    "DeploymentDraft",
     "Parameter",
-    "Served",
-    "ServingTechnique",
     "Technique",
-    "TrainingCase",
-    "TrainingTechnique",
     "Trial",
     "Values",
     "applied",
@@ -40,50 +40,64 @@ __all__ = [
     "canonical",
     "for_paper",
     "search_space",
-    "served",
     "technique",
     "techniques",
     "trial_with",
     "variants",
     "words",
 ]
-T = TypeVar("T", bound=Technique)
-WHERE = "strategy.techniques"
+AnyTechnique = Technique[Any]
 
 
 @cache
-def techniques() -> dict[str, Technique]:
+def techniques() -> dict[str, AnyTechnique]:
     """All techniques by name: those of a kind together, those of files here before those from outside."""
-    modules = (import_module(f"{__name__}.{one.name}") for one in iter_modules(__path__))
-    own = [one for module in modules for one in getattr(module, "TECHNIQUES", ())]
-    found = {one.name: one for one in sorted(own, key=lambda one: (one.work == "serving", one.name))}
+    own = [one for name in _files() for one in _declared(name)]
+    found = {one.name: one for one in sorted(own, key=lambda one: (TRAINING not in one.work, one.name))}
     found |= {one.name: one for one in of_packages(found.keys(), WHERE)}
     return found | {one.name: one for one in of_folder(found.keys())}
 
 
 @cache
-def _by_any_name() -> dict[str, Technique]:
+def _files() -> tuple[str, ...]:
+    return tuple(one.name for one in iter_modules(__path__))
+
+
+def _declared(file: str) -> tuple[AnyTechnique, ...]:
+    return getattr(import_module(f"{__name__}.{file}"), "TECHNIQUES", ())
+
+
+@cache
+def _by_any_name() -> dict[str, AnyTechnique]:
     """All techniques by name and by alias."""
     known = techniques()
     return known | {alias: one for one in known.values() for alias in one.aliases}
 
 
-def technique(name: str) -> Technique:
+@cache
+def _named(name: str) -> AnyTechnique | None:
+    """A technique by its name or one of its aliases. Its file is named after it, and is all that is imported then."""
+    file = name.replace("-", "_")
+    own = next((one for one in _declared(file) if one.name == name), None) if file in _files() else None
+    return own or _by_any_name().get(name)
+
+
+def technique(name: str) -> AnyTechnique:
     """A technique by its name or one of its aliases."""
-    known = _by_any_name()
-    if name not in known:
-        raise unknown_name("technique", name, known, where=WHERE)
-    return known[name]
+    found = _named(name)
+    if found is None:
+        raise unknown_name("technique", name, _by_any_name(), where=WHERE)
+    return found
 
 
 def canonical(text: str) -> str:
     """The name of a technique without its parameters, aliases resolved; an unknown name is returned unchanged."""
     name = text.partition(":")[0].strip()
-    one = _by_any_name().get(name)
+    one = _named(name)
     return one.name if one else name
 
 
-def for_paper(slug: str) -> tuple[Technique, Trial] | None:
+def for_paper(slug: str) -> tuple[AnyTechnique, Trial] | None:
     """The technique that implements a paper's idea, and the comparison that tries it."""
     found = ((one, trial) for one in techniques().values() for trial in one.trials if trial.paper == slug)
     return next(found, None)
@@ -94,7 +108,7 @@ def search_space() -> list[str]:
     faster or smaller and are not degrees, which a search varies anyway."""
     found = []
     for one in techniques().values():
-        if one.work == "training" and one.searched:
+        if TRAINING in one.work and one.searched:
             tried = {p.name: p.tried for p in one.parameters if p.tried}
             found += [words(one.name, dict(zip(tried, values, strict=True))) for values in product(*tried.values())]
     return found
@@ -145,8 +159,7 @@ def variants(trial: Trial) -> list[str]:
 
 def beyond_config(written: Iterable[str]) -> tuple[str, ...]:
     """Techniques that the rest of a plan's configuration does not express."""
-    known = techniques()
-    return tuple(text for text in written if canonical(text) not in known or not _expressed_by_config(text))
+    return tuple(text for text in written if _named(canonical(text)) is None or not _expressed_by_config(text))
 
 
 def _expressed_by_config(text: str) -> bool:
@@ -154,18 +167,14 @@ def _expressed_by_config(text: str) -> bool:
     return one.expressed_by_config(values)
 
 
-def applied(written: Iterable[str]) -> Applied:
-    """Training techniques as a plan writes them, sorted by name: their order in the plan makes no difference."""
-    return Applied(_joined(written, TrainingTechnique))
-
-
-def served(written: Iterable[str]) -> Served:
-    """Serving techniques as a plan writes them, sorted by name."""
-    return Served(_joined(written, ServingTechnique))
-
-
-def _joined(written: Iterable[str], of: type[T]) -> tuple[tuple[T, Values], ...]:
-    pairs = sorted((_of(text, of) for text in asked(written)), key=lambda pair: pair[0].name)
+@overload
+def applied(work: Literal["training"], written: Iterable[str]) -> Applied[TrainingCase]: ...
+@overload
+def applied(work: Literal["serving"], written: Iterable[str]) -> Applied[ServingCase]: ...
+def applied(work: str, written: Iterable[str]) -> Applied[Any]:
+    """Techniques of a plan's work as the plan writes them, sorted by name: their order in the plan makes no
+    difference."""
+    pairs = sorted((_of(work, text) for text in asked(written)), key=lambda pair: pair[0].name)
     names = [one.name for one, _ in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -174,25 +183,25 @@ def _joined(written: Iterable[str], of: type[T]) -> tuple[tuple[T, Values], ...]
         clash = next((other for other, _ in pairs if other.name in one.excludes), None)
         if clash is not None:
             raise InputError(f"{one.name} and {clash.name} cannot be combined", where=WHERE, hint="Leave one out.")
-    return tuple(pairs)
+    return Applied(tuple(pairs))
 
 
-def _of(text: str, of: type[T]) -> tuple[T, Values]:
+def _of(work: str, text: str) -> tuple[AnyTechnique, Values]:
     one, values = _read(text)
-    if not isinstance(one, of):
-        known = ", ".join(name for name, other in techniques().items() if isinstance(other, of))
-        message = f"{one.name} is a {one.work} technique, not a {of.work} technique"
-        raise InputError(message, where=WHERE, hint=f"{of.work.capitalize()} techniques: {known}.")
+    if work not in one.work:
+        known = ", ".join(name for name, other in techniques().items() if work in other.work)
+        message = f"{one.name} is a {' and '.join(one.work)} technique, not a {work} technique"
+        raise InputError(message, where=WHERE, hint=f"{work.capitalize()} techniques: {known}.")
     return one, values
 
 
-def _read(text: str) -> tuple[Technique, Values]:
+def _read(text: str) -> tuple[AnyTechnique, Values]:
     one, given = _parsed(text)
     return one, {parameter.name: parameter.default for parameter in one.parameters} | given
 
 
 @cache
-def _parsed(text: str) -> tuple[Technique, dict[str, float | str]]:
+def _parsed(text: str) -> tuple[AnyTechnique, dict[str, float | str]]:
     """A technique as it is written, with the values that are given. Cached: callers must not change the result."""
     name, colon, rest = text.strip().partition(":")
     one = technique(name.strip())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
 import numpy as np
 
-from gnomon.engines.training import StepTable
-from gnomon.spec import Recipe, Strategy
+from gnomon.cost.lines import Steps, Wait
+from gnomon.engines.training import RankMemory
+from gnomon.engines.training.case import TrainingCase
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values, bandwidth
+from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 from gnomon.units import format_bytes, format_duration
 
@@ -25,8 +30,9 @@ EVERY = 100.0
 """Steps from one checkpoint to the next, as in BLOOM's training (bigscience, tr11-176B-ml.slurm)."""
 
 
-class AsyncCheckpointing(TrainingTechnique):
+class AsyncCheckpointing(Technique[TrainingCase]):
     name = "async-checkpointing"
+    work = (TRAINING,)
     aliases = ("checkpoints",)
     searched = False
     title = "Checkpoints of the full state"
@@ -65,44 +71,49 @@ class AsyncCheckpointing(TrainingTechnique):
         ),
     )
 
-    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        if values["storage"] == "local" and values["shared_gb_s"]:
-            return "shared_gb_s describes shared storage, but storage is local"
-        return no_host(case.pool)
+    follows: ClassVar = {
+        "waits_s": "a mean step's share of copies to the host and writes to storage that no pass overlaps",
+        "host_bytes": "a checkpoint of all chips of a host, until it is written",
+    }
 
-    def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats | float:
+    def reject(self, case: TrainingCase, values: Values) -> Iterator[Rejection]:
+        local = values["storage"] == "local" and bool(values["shared_gb_s"])
+        yield local, "shared_gb_s describes shared storage, but storage is local"
+        yield True, no_host(case.pool)
+
+    def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         """A checkpoint stays in host memory until it is written."""
-        return 0.0 if values["mode"] == "synchronous" else rank_bytes(found, case) * neighbours(found, case)
+        return used if values["mode"] == "synchronous" else replace(used, host=used.host + rank_bytes(case))
 
-    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
+    def waits(self, steps: Steps, case: TrainingCase, values: Values) -> Wait:
         """The mean wait per step. A copy also waits while the previous checkpoint is still in host memory."""
-        every, mode = float(values["every"]), str(values["mode"])
-        copy, write = self.seconds(found, case, values)
-        waited = waited_s(mode, copy, write, step_s - found.optimizer_s - found.gather_s)
-        behind = 0.0 if mode == "synchronous" else np.maximum(write - (every * step_s + waited), 0.0)
-        return np.asarray((waited + behind) / every)
+        found, every, mode = case.table, float(values["every"]), str(values["mode"])
+        copy, write = self.seconds(case, values)
+        waited = waited_s(mode, copy, write, steps.seconds - found.optimizer_s - found.gather_s)
+        behind = 0.0 if mode == "synchronous" else np.maximum(write - (every * steps.seconds + waited), 0.0)
+        return Wait(seconds=np.asarray((waited + behind) / every))
 
-    def seconds(self, found: StepTable, case: TrainingCase, values: Values) -> tuple[Floats, Floats]:
+    def seconds(self, case: TrainingCase, values: Values) -> tuple[Floats, Floats]:
         """Seconds of the copy to the host and of the write, for the fullest rank and those on its host. States that the
         host updates are copied within its memory, while the rest comes from the chip."""
-        size, there = rank_bytes(found, case), found.away_parameters * AWAY_BYTES
-        link = float(values["copy_gb_s"]) * 1e9 or link_bytes_s(found, case)
-        copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(found, case))
-        return np.asarray(copy), np.asarray(size * neighbours(found, case) / self.storage_bytes_s(found, case, values))
+        size, there = rank_bytes(case), case.table.away_parameters * AWAY_BYTES
+        link = float(values["copy_gb_s"]) * 1e9 or link_bytes_s(case)
+        copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(case))
+        return np.asarray(copy), np.asarray(size * neighbours(case) / self.storage_bytes_s(case, values))
 
-    def storage_bytes_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
+    def storage_bytes_s(self, case: TrainingCase, values: Values) -> Floats:
         """Bytes per second that one host writes while all others do; drawn where no input states it."""
         alone, together = float(values["storage_gb_s"]) * 1e9, float(values["shared_gb_s"]) * 1e9
-        hosts = np.ceil(found.grid.ranks / case.pool.machine_chips)
+        hosts = np.ceil(case.plans.ranks / case.pool.machine_chips)
         if alone or together:
             return np.asarray(np.minimum(alone or np.inf, (together or np.inf) / hosts))
         usual = SHARED_GB_S * 1e9 if values["storage"] == "shared" else host_of(case).nvme_write_bytes_s
         return np.asarray(usual * case.drawn("storage", STORAGE_SPREAD) * np.ones(hosts.shape))
 
-    def assumed(self, found: StepTable, case: TrainingCase, values: Values) -> str:
+    def assumed(self, case: TrainingCase, values: Values) -> str:
         """Where checkpoints go, how fast and how often."""
-        size = float((rank_bytes(found, case) * neighbours(found, case))[0])
-        rate = float(self.storage_bytes_s(found, case, values)[0])
+        size = float((rank_bytes(case) * neighbours(case))[0])
+        rate = float(self.storage_bytes_s(case, values)[0])
         each = "step" if values["every"] == 1 else f"{values['every']:,.0f} steps"
         place = "shared storage" if values["storage"] == "shared" else "its own disks"
         given = values["storage_gb_s"] or values["shared_gb_s"]
@@ -119,9 +130,10 @@ def waited_s(mode: str, copy: Floats | float, write: Floats | float, passes: Flo
     return np.asarray(copy if mode == "asynchronous" else np.maximum(np.subtract(copy, passes), 0.0))
 
 
-def rank_bytes(found: StepTable, case: TrainingCase) -> Floats:
+def rank_bytes(case: TrainingCase) -> Floats:
     """Bytes that the fullest rank writes: its states, and its part of the weights. What data-parallel ranks replicate,
     each writes a part of."""
+    found = case.table
     replicas = np.where(found.grid.zero >= 1, 1, found.grid.copies)
     states = case.traits.optimizers[case.optimizer].state_bytes
     return np.asarray(

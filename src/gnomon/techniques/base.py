@@ -7,26 +7,39 @@ passes on, so techniques that do not exclude each other can be combined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost.machine import Machine
+from gnomon.engines.base import Case
 from gnomon.errors import InputError
-from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
-from gnomon.spec.workload import Floats
 
-if TYPE_CHECKING:  # serving imports nothing of training
-    from gnomon.engines.training import Grid, RankMemory, StepTable, Traits
+if TYPE_CHECKING:  # serving imports nothing of training, and one step no simulator
+    from gnomon.cost.lines import Steps, Wait
+    from gnomon.engines.techniques import RouterMaker
+    from gnomon.engines.training import Grid, Traits
     from gnomon.graph.layers import NodePass
+    from gnomon.spec import Requests
 
+C = TypeVar("C", bound=Case)
 Values = Mapping[str, Any]
 Choice = NDArray[np.bool_]
-CONSERVED = ("flops", "tokens", "parameters", "state bytes")
-"""What a technique leaves as it is, unless it declares that it does not."""
+Rejection = tuple[Choice | bool, str | Callable[[int], str]]
+"""Which plans are rejected, and why: in one text for all of them, or by the row of each. An empty text rejects none."""
+Maker = Callable[..., Any]
+"""What makes a scheduler or a KV cache of requests and limits."""
+
+TRAINING: Final = "training"
+SERVING: Final = "serving"
+CONSERVED: Mapping[str, tuple[str, ...]] = {
+    TRAINING: ("flops", "tokens", "parameters", "state bytes", "activation bytes"),
+    SERVING: ("flops", "tokens", "parameters", "weight bytes", "cache bytes", "precision", "requests", "schedule"),
+}
+"""What a technique leaves as it is, unless it declares that it does not. The effect of a changed precision on the
+quality of answers is not predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,105 +105,126 @@ class Trial:
     """Parameters whose values the user has given, so that no others are tried."""
 
 
-def _exactly(name: str, spread: float) -> Floats | float:
-    return 1.0
+class Technique(Generic[C]):
+    """An idea that plans name. A hook is given what it may change, then the case and the values of the parameters; what
+    a technique does not override stays as it is.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingCase:
-    """A training job as a technique sees it."""
-
-    model: Model
-    pool: Pool
-    load: TrainingLoad
-    machine: Machine
-    traits: Traits
-    optimizer: str
-    drawn: Callable[[str, float], Floats | float] = _exactly
-    """A factor per row for an uncertain quantity, by its name and the standard deviation of its logarithm."""
-
-
-def not_shared_out(case: TrainingCase, strategy: Strategy, recipe: Recipe) -> str:
-    """Why a step's sequences, or experts, cannot be divided over data-parallel ranks; empty where they can."""
-    ranks, batch = strategy.dp * strategy.cp, case.load.global_batch
-    if ranks % strategy.ep:
-        return f"experts cannot be sharded over {strategy.ep} of {ranks} ranks"
-    each = strategy.dp * recipe.micro_batch
-    return (
-        f"{batch} sequences cannot be divided into micro-batches over {strategy.dp} data-parallel ranks"
-        if batch % each
-        else ""
-    )
-
-
-class Technique:
-    """What every technique declares; what it does is in `TrainingTechnique` or `ServingTechnique`."""
+    `C` is the case that it knows: `TrainingCase` (`engines.training.case`), `ServingCase` (`engines.base`), or `Case`
+    for a technique of both.
+    """
 
     name: ClassVar[str]
+    """Its file is named after it."""
     title: ClassVar[str]
     idea: ClassVar[str]
     """One sentence: what it does and what that costs."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Earlier names, which plans may still use."""
-    work: ClassVar[str]
-    """`training` or `serving`."""
-    trials: ClassVar[tuple[Trial, ...]]
-    """One per paper it comes from."""
+    work: ClassVar[tuple[str, ...]]
+    """`TRAINING`, `SERVING` or both."""
+    trials: ClassVar[tuple[Trial, ...]] = ()
+    """One per paper it comes from; every technique here has one."""
     parameters: ClassVar[tuple[Parameter, ...]] = ()
     excludes: ClassVar[tuple[str, ...]] = ()
     """Names of techniques that it cannot be combined with."""
     searched: ClassVar[bool] = True
     """Whether a plan search may add it: not what the search varies anyway, or what only costs time."""
+    simulated: ClassVar[bool] = True
+    """Whether a load can be simulated with it: its effect on a step does not depend on the requests."""
     changes: ClassVar[frozenset[str]] = frozenset()
-    """What it does not leave as it is: of `CONSERVED`, in serving of `SERVING_CONSERVED`."""
+    """What it does not leave as it is: of `CONSERVED` of its work."""
+    follows: ClassVar[Mapping[str, str]] = {}
+    """What a part of a step, or of the memory, follows from, by its name in answers (`optimizer_s`, `waits_s`,
+    `host_bytes`): how `gnomon explain` opens it."""
+    remedies: ClassVar[Mapping[str, str]] = {}
+    """What would shorten what binds a step, by its name in answers (`the optimizer`)."""
+
+    # Where it applies.
+
+    def reject(self, case: C, values: Values) -> Iterable[Rejection]:
+        """Why it cannot be used, the first reason first. In training for all plans at once, in serving for one."""
+        return ()
+
+    def rewrite(self, case: C, values: Values) -> C:
+        """What a configuration can say of it: of training the choices of `case.plans`; of serving network, format,
+        degrees and settings."""
+        return case
 
     def expressed_by_config(self, values: Values) -> bool:
-        """Whether the rest of a plan's configuration expresses it, so that an engine runs it without knowing it."""
+        """Whether that says all of it, so that an engine runs it without knowing it."""
         return False
 
-
-class TrainingTechnique(Technique):
-    """The contract of training techniques. Whatever a technique does not override it leaves as it is."""
-
-    work = "training"
-
-    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        """Why it cannot be used here; empty where it can."""
-        return ""
-
-    def ways(self, grid: Grid) -> Mapping[str, Choice] | None:
-        """Which plans of a grid use it already, by the suffix that names them beside their degrees. None where no plan
-        of a grid does."""
+    def ways(self, plans: Grid) -> Mapping[str, Choice] | None:
+        """Which plans of a training search use it already, by the suffix that names them beside their degrees. None
+        where no plan does."""
         return None
 
-    def rewrite(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
-        """The plan's degrees and recipe with the technique applied."""
-        return strategy, recipe
+    # What runs.
 
-    def program(self, values: Values) -> NodePass | None:
-        """What it rewrites of the operators of a step, before their gradients are derived; None where nothing."""
+    def program(self, case: C, values: Values) -> NodePass | None:
+        """What it rewrites of the operators of embedding, layers and head, in training before their gradients are
+        derived; None where nothing. The same for all plans."""
         return None
 
-    def traits(self, traits: Traits, values: Values) -> Traits:
-        """How the engine trains with it: its kernels, what it overlaps, the states of its optimizers."""
-        return traits
+    def traits(self, case: C, values: Values) -> Traits:
+        """Training: how the engine trains with it, from `case.traits`: kernels, overlap, states of its optimizers."""
+        return case.traits  # type: ignore[attr-defined, no-any-return]
 
-    def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
-        """Seconds of the pieces of a step, for every row of a grid of plans."""
+    def brings_gemm_kernels(self, values: Values) -> bool:
+        """Serving: whether it has its own GEMM kernels for quantized weights, so that the engine need not support the
+        format."""
+        return False
+
+    # What that takes.
+
+    def costs(self, found: Any, case: C, values: Values) -> Any:
+        """Training: the `StepTable`, whose columns are seconds of the pieces of a step, one row per plan. Serving: the
+        `StepModel`, which prices a step and makes the simulator's table."""
         return found
 
-    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
-        """Bytes of one pipeline rank, for every row of a grid of plans."""
+    def waits(self, steps: Steps, case: C, values: Values) -> Wait | None:
+        """Seconds on top of steps. Never negative, and never fewer where steps are longer: bounds stay bounds."""
+        return None
+
+    def memory(self, used: Any, case: C, values: Values) -> Any:
+        """Bytes of one rank by tier: on its chip by part, in its host's memory (`host`) and on its disks (`nvme`). Of
+        training a `RankMemory`, one row per plan; of serving a `RankBytes`."""
         return used
 
-    def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats | float:
-        """Bytes that every row holds in the memory of one host."""
-        return 0.0
+    def kv_cache(self, used: Any, case: C, values: Values) -> Any:
+        """Serving: the `MemoryUse` of a rank: blocks, and those that a sequence holds."""
+        return used
 
-    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats | float:
-        """Seconds that the technique adds to a step."""
-        return 0.0
+    # Serving under load.
 
-    def assumed(self, found: StepTable, case: TrainingCase, values: Values) -> str:
+    def policy(self, make: Maker, case: C, values: Values) -> Maker:
+        """What makes the scheduler (`sim.serving.base.Policy`) of requests, limits and cache."""
+        return make
+
+    def cache(self, make: Maker, case: C, values: Values) -> Maker:
+        """What makes the KV cache (`sim.serving.caches.base.CacheModel`) of requests and limits."""
+        return make
+
+    def requests(self, found: Requests, case: Case, values: Values) -> Requests:
+        """What clients send: as many requests, in the same order."""
+        return found
+
+    def router(self, make: RouterMaker, case: Case, values: Values) -> RouterMaker:
+        """What makes the router (`sim.serving.routers.Router`) of a seed."""
+        return make
+
+    # What answers say.
+
+    def metrics(self, used: Any, case: C, values: Values) -> Mapping[str, float]:
+        """Further figures of an answer about memory, by name; names of seconds end in `_s`. `used` is the `MemoryUse`
+        of serving, or of training the `RankMemory` of the fullest rank."""
+        return {}
+
+    def assumed(self, case: C, values: Values) -> str:
         """What it assumes of the machine that no input states; empty where there is nothing."""
         return ""
+
+
+def overrides(one: Technique[Any], *hooks: str) -> bool:
+    """Whether a technique changes any of these."""
+    return any(getattr(type(one), hook) is not getattr(Technique, hook) for hook in hooks)

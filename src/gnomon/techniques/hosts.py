@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gnomon.cost.host_link import SUSTAINED
+from gnomon.cost.tiers import HOST, NVME
 from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import TrainingCase
 
 if TYPE_CHECKING:  # serving imports nothing of training
-    from gnomon.engines.training import StepTable
+    from gnomon.engines.training.case import TrainingCase
+
+
+class TierPeaks(NamedTuple):
+    """The most that any rank of a pipeline holds in each tier, of every plan."""
+
+    chip: Floats
+    host: Floats
+    nvme: Floats
 
 
 def host_of(case: TrainingCase) -> Host:
-    assert case.pool.machine is not None  # checked by `reject_reason`
+    assert case.pool.machine is not None  # checked by `reject`
     return case.pool.machine
 
 
@@ -27,17 +36,23 @@ def no_host(pool: Pool) -> str:
     return f"the host of {pool.chip.name} is not known" if pool.host is None else ""
 
 
-def neighbours(found: StepTable, case: TrainingCase) -> Floats:
+def neighbours(case: TrainingCase) -> Floats:
     """Ranks that share one host."""
-    return np.minimum(found.grid.ranks, case.pool.machine_chips).astype(float)
+    return np.minimum(case.plans.ranks, case.pool.machine_chips).astype(float)
 
 
-def link_bytes_s(found: StepTable, case: TrainingCase) -> Floats:
+def tier_bytes(used: TierPeaks, case: TrainingCase) -> Mapping[str, Floats]:
+    """What the ranks of one host keep beyond their chips, by tier, of every plan."""
+    each = neighbours(case)
+    return {HOST: each * used.host, NVME: each * used.nvme}
+
+
+def link_bytes_s(case: TrainingCase) -> Floats:
     """Bytes per second of one rank's copies, one way, while all ranks on its host copy too."""
     host = host_of(case)
-    return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(found, case), host.link_sharing))
+    return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(case), host.link_sharing))
 
 
-def memory_bytes_s(found: StepTable, case: TrainingCase) -> Floats:
+def memory_bytes_s(case: TrainingCase) -> Floats:
     """One rank's share of the host's memory bandwidth."""
-    return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(found, case))
+    return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(case))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from gnomon.cost.host_link import LINK_SPREAD, ROOM
-from gnomon.cost.lines import Wait
-from gnomon.engines.base import Deployment, MemoryUse
-from gnomon.spec import Batch
-from gnomon.techniques.base import Parameter, Trial, Values, bandwidth
+from gnomon.cost.host_link import LINK_SPREAD
+from gnomon.cost.lines import Steps, Wait
+from gnomon.cost.tiers import HOST, rooms
+from gnomon.engines.base import MemoryUse, ServingCase
+from gnomon.techniques.base import SERVING, Parameter, Rejection, Technique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import no_host
-from gnomon.techniques.serving import DeploymentDraft, ServingTechnique
 
 
-class KvSwap(ServingTechnique):
+class KvSwap(Technique[ServingCase]):
     name = "kv-swap"
+    work = (SERVING,)
     aliases = ("swapped-sessions",)
     title = "KV caches of idle sessions swapped to the host"
     idea = (
@@ -30,47 +30,42 @@ class KvSwap(ServingTechnique):
     )
     simulated = False
 
-    def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
-        return no_host(draft.pool)
+    def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:
+        yield True, no_host(case.pool)
 
-    def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
+    def waits(self, steps: Steps, case: ServingCase, values: Values) -> Wait | None:
         """A mean decode step's share of the swap that ends a turn. Prefills wait for no swap."""
-        if not steps.decodes.any():
+        batch = steps.batch
+        if batch is None or not batch.decodes.any():
             return None
-        seconds = steps.size * switch_s(deployment, cached_bytes, values) / float(values["turn"])
-        return Wait(name=self.name, seconds=seconds, spread=LINK_SPREAD, source=_link(deployment))
+        seconds = batch.size * switch_s(case, steps.cached_bytes, values) / float(values["turn"])
+        host = case.pool.host
+        return Wait(seconds=seconds, spread=LINK_SPREAD, source=host.link.name if host else "")
 
-    def metrics(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
+    def metrics(self, used: MemoryUse, case: ServingCase, values: Values) -> Mapping[str, float]:
         """Sessions of the maximum context that cache and host hold, and the seconds of one swap."""
         context = used.context
         each = used.sequence_bytes(context, 1)
-        machine = deployment.pool.machine
-        if each <= 0 or machine is None:
+        if each <= 0 or case.pool.machine is None:
             return {}
-        room = ROOM * machine.memory_bytes
         return {
             "sessions_in_cache": max(used.kv_blocks, 0) // max(used.blocks_of(context), 1),
-            "sessions_on_host": room // (each * _neighbours(deployment)),
-            "switch_s": switch_s(deployment, each, values),
+            "sessions_on_host": rooms(case.pool.machine)[HOST] // (each * _neighbours(case)),
+            "switch_s": switch_s(case, each, values),
         }
 
 
-def switch_s(deployment: Deployment, cached_bytes: float, values: Values) -> float:
+def switch_s(case: ServingCase, cached_bytes: float, values: Values) -> float:
     """Seconds to copy so many bytes per rank to the host, then as many back."""
-    host = deployment.pool.machine
-    assert host is not None  # checked by `reject_reason`
-    bandwidth = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
+    host = case.pool.machine
+    assert host is not None  # checked by `reject`
+    bandwidth = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(case))
     return 2 * cached_bytes / bandwidth
 
 
-def _neighbours(deployment: Deployment) -> int:
+def _neighbours(case: ServingCase) -> int:
     """Ranks that share one host."""
-    return min(deployment.strategy.ranks, deployment.pool.machine_chips)
-
-
-def _link(deployment: Deployment) -> str:
-    host = deployment.pool.host
-    return host.link.name if host else ""
+    return min(case.strategy.ranks, case.pool.machine_chips)
 
 
 TECHNIQUES = (KvSwap(),)

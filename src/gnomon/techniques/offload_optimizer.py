@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.host_link import LINK_SPREAD
 from gnomon.engines.training import RankMemory, StepTable
-from gnomon.spec import Recipe, Strategy
+from gnomon.engines.training.case import TrainingCase
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values, bandwidth
+from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 
 STATE_BYTES = 12.0
@@ -36,8 +37,9 @@ UPDATE_BYTES = 30.0
 """Bytes per parameter between host memory and processors in an update."""
 
 
-class OffloadOptimizer(TrainingTechnique):
+class OffloadOptimizer(Technique[TrainingCase]):
     name = "offload-optimizer"
+    work = (TRAINING,)
     title = "Optimizer states on the host"
     idea = (
         "Momenta, fp32 weights and gradients are offloaded to host memory; the update runs on the host's processors, "
@@ -66,37 +68,47 @@ class OffloadOptimizer(TrainingTechnique):
         bandwidth("flush_gb_s", "bandwidth of a rank's blocking flush; 0 for the link's bandwidth"),
     )
 
-    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        if lacking := no_host(case.pool):
-            return lacking
-        if strategy.pp > 1:
-            return "a host update is not priced with pipeline parallelism"
-        if recipe.optimizer != KNOWN:
-            return f"the host's update throughput is known for {KNOWN} with fp32 states, not for {recipe.optimizer}"
-        return "a stride of 1 leaves nothing for the host to update" if values["stride"] == 1 else ""
+    follows: ClassVar = {
+        "optimizer_s": "on the host: the longest of what its processors, its memory, the link each way and the chip's "
+        "own part take, then the last weights' way back",
+        "host_bytes": "states and gradients of all chips of a host",
+    }
+    remedies: ClassVar = {
+        "the optimizer": "a stride, a smaller share, or a host with a faster update and link would shorten it"
+    }
 
-    def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
-        early, flush = _flushed_early(found), self.flush_s(found, case, values)
+    def reject(self, case: TrainingCase, values: Values) -> Iterator[Rejection]:
+        known = case.optimizer == KNOWN
+        yield True, no_host(case.pool)
+        yield case.plans.pp > 1, "a host update is not priced with pipeline parallelism"
+        yield not known, f"the host's update throughput is known for {KNOWN} with fp32 states, not for {case.optimizer}"
+        yield values["stride"] == 1, "a stride of 1 leaves nothing for the host to update"
+
+    def costs(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
+        case = case.at(found)
+        early, flush = _flushed_early(found), self.flush_s(case, values)
         chunks = found.chunks.longer("backward_s", np.where(early, flush, 0.0))
         return replace(
             found,
             chunks=chunks,
             **chunks.columns(),
-            optimizer_s=self.update_s(found, case, values) + np.where(early, 0.0, flush),
+            optimizer_s=self.update_s(case, values) + np.where(early, 0.0, flush),
             away_parameters=float(values["share"]) * found.own_parameters,
         )
 
-    def update_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
+    def update_s(self, case: TrainingCase, values: Values) -> Floats:
+        found = case.table
         away = float(values["share"]) * found.own_parameters
         turns = _turns(values, away)
         here = 1 - float(values["share"]) * (1 - turns)
-        host, link = self._rates(found, case)
-        return update_s(away, turns, host, memory_bytes_s(found, case), link, found.optimizer_s * here)
+        host, link = self._rates(case)
+        return update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
 
-    def flush_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
+    def flush_s(self, case: TrainingCase, values: Values) -> Floats:
         """Exposed seconds of flushing gradients to the host: per micro-batch beyond its backward pass, or once at
         the end of a step where gradients are accumulated until then."""
-        _, link = self._rates(found, case)
+        found = case.table
+        _, link = self._rates(case)
         bandwidth = float(values["flush_gb_s"]) * 1e9 or link
         each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
         if values["flush"] == "waits":
@@ -104,29 +116,27 @@ class OffloadOptimizer(TrainingTechnique):
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
         return np.asarray(np.maximum(each / link - np.where(_flushed_early(found), backward, 0.0), 0.0))
 
-    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
-        share = float(values["share"])
+    def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
+        share, found = float(values["share"]), case.table
         layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
         two_layers = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
         in_flight = np.where(_flushed_early(found), two_layers, used.gradients)
+        each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
         return replace(
             used,
             gradients=used.gradients * (1 - share) + in_flight * share,
             optimizer=used.optimizer * (1 - share),
             buffers=used.buffers + np.minimum(staged, share * used.optimizer),
+            host=used.host + share * found.own_parameters * each,
         )
 
-    def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
-        each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
-        return np.asarray(float(values["share"]) * found.own_parameters * each * neighbours(found, case))
-
-    def _rates(self, found: StepTable, case: TrainingCase) -> tuple[Floats, Floats]:
+    def _rates(self, case: TrainingCase) -> tuple[Floats, Floats]:
         """Parameters per second that the host updates for a rank, and bytes per second that a rank copies, one way."""
-        update = host_of(case).adam_parameters_s / neighbours(found, case)
+        update = host_of(case).adam_parameters_s / neighbours(case)
         return (
             np.asarray(update * case.drawn("host update", HOST_SPREAD)),
-            np.asarray(link_bytes_s(found, case) * case.drawn("host link", LINK_SPREAD)),
+            np.asarray(link_bytes_s(case) * case.drawn("host link", LINK_SPREAD)),
         )
 
 

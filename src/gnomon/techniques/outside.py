@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 from gnomon.errors import InputError
 from gnomon.techniques.base import Technique
@@ -20,7 +21,7 @@ FOLDER = "GNOMON_TECHNIQUES"
 in it, as a paper's folder has it. Each says what it declares in `TECHNIQUES`."""
 
 
-def of_packages(taken: Collection[str], where: str) -> Iterator[Technique]:
+def of_packages(taken: Collection[str], where: str) -> Iterator[Technique[Any]]:
     """Techniques of other packages, under names that none here has."""
     from importlib.metadata import entry_points
 
@@ -39,7 +40,7 @@ def of_packages(taken: Collection[str], where: str) -> Iterator[Technique]:
         yield found
 
 
-def of_folder(taken: Collection[str]) -> Iterator[Technique]:
+def of_folder(taken: Collection[str]) -> Iterator[Technique[Any]]:
     """Techniques of the folder that `GNOMON_TECHNIQUES` names; none where it names none."""
     named = os.environ.get(FOLDER, "").strip()
     if not named:

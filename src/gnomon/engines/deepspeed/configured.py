@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines.command_line import unused_flags
+from gnomon.engines.training.expressed import Named, offloaded
 from gnomon.engines.training.imported import TrainingOptions, flattened
-from gnomon.engines.training.operations import offloaded_text
 from gnomon.errors import InputError
 from gnomon.spec.imported import IgnoredOption
 
@@ -67,7 +67,7 @@ class DeepSpeedSettings:
     dtype: str
     optimizer: str
     """As a recipe calls it."""
-    techniques: tuple[str, ...]
+    techniques: Named
     ignored: tuple[IgnoredOption, ...]
 
 
@@ -105,7 +105,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         global_batch=batch,
         dtype="bf16" if bf16 else "fp16" if fp16 else "",
         optimizer=_optimizer(options),
-        techniques=(offloaded_text(ratio),) if device in ("cpu", "nvme") else (),
+        techniques=offloaded(ratio) if device in ("cpu", "nvme") else {},
         ignored=(*options.ignored, *options.left()),
     )
 

@@ -14,13 +14,13 @@ from gnomon.engines.deepspeed.options import PROGRAM
 from gnomon.engines.megatron.arguments import UNUSED as MEGATRON
 from gnomon.engines.megatron.imported import note_dropout
 from gnomon.engines.operations import Variable
+from gnomon.engines.training.expressed import Named, saved
 from gnomon.engines.training.imported import MOST_TOKENS, TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
 from gnomon.engines.training.operations import (
     ImportedTraining,
     ModelShape,
     TrainingNames,
-    saved_text,
 )
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -73,14 +73,15 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
     recipe = _recipe(options, settings, strategy, own=shape is not None)
     dtype = _dtype(options, settings)
-    techniques = (*settings.techniques, *_saved(options))
+    techniques = {**settings.techniques, **_saved(options)}
     model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
     if shape is not None:
         note_dropout(options)
     return ImportedTraining(
         model=model,
         shape=shape,
-        strategy=replace(strategy, techniques=techniques),
+        strategy=strategy,
+        techniques=techniques,
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, steps),
         dtype=dtype,
@@ -188,6 +189,6 @@ def _dtype(options: TrainingOptions, settings: DeepSpeedSettings) -> str:
     return "bf16" if bf16 else "fp16" if fp16 else settings.dtype or "fp32"
 
 
-def _saved(options: TrainingOptions) -> tuple[str, ...]:
-    saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
-    return (saved_text(every),) if saved and every else ()
+def _saved(options: TrainingOptions) -> Named:
+    folder, every = options.text("save"), options.whole("save-interval", default=0, least=0)
+    return saved(every) if folder and every else {}

@@ -10,6 +10,7 @@ from typing import Any
 from gnomon.engines.deepspeed.engine import VERSIONS
 from gnomon.engines.deepspeed.options import COMMIT, CONFIG, PROGRAM, VERSION
 from gnomon.engines.megatron.options import Value, words
+from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
 from gnomon.engines.training.job import check_equal_stages, check_experts, check_job
 from gnomon.engines.training.launch import (
     LEAST_RATE,
@@ -20,7 +21,6 @@ from gnomon.engines.training.launch import (
     steps_of,
     torchrun,
 )
-from gnomon.engines.training.operations import CHECKPOINTS, NOTHING, OFFLOAD, TechniqueOptions
 from gnomon.engines.training.rotary import BASE, rotary
 from gnomon.errors import InputError
 from gnomon.spec import AttentionMixer, DenseFfn, Plan
@@ -37,14 +37,14 @@ _NOTE = (
 _HERE = 'here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"'
 
 
-def command(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> list[str]:
+def command(job: TrainingJob) -> list[str]:
     """What run.sh starts on one node, except for its data."""
-    lines = words(options(job, extra))
+    lines = words(options(job))
     config = ["--deepspeed", "--deepspeed_config", CONFIG]
     return [*torchrun(job), PROGRAM, *config, *(word for line in lines for word in line)]
 
 
-def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> str:
+def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> str:
     """`run.sh`, which every node starts beside the configuration."""
     config = f'--deepspeed --deepspeed_config "$here/{CONFIG}"'
     data = '--data-path "${DATA_PATH:?not set, it names the tokens to train on}"'
@@ -53,15 +53,15 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: Techni
         headline(plan, f"DeepSpeed {VERSION}"),
         setup=[_HERE],
         program=f'"${{MEGATRON_DEEPSPEED_PATH:-.}}/{PROGRAM}" {config} {data}',
-        arguments=words(options(job, extra)),
+        arguments=words(options(job)),
         notes=(*notes, _NOTE),
     )
 
 
-def config_text(job: TrainingJob, extra: TechniqueOptions) -> str:
+def config_text(job: TrainingJob) -> str:
     """`ds_config.json`."""
     check(job)
-    _check_offload(job, extra)
+    _check_offload(job)
     micro, strategy = job.recipe.micro_batch, job.strategy
     config: dict[str, Any] = {
         "train_batch_size": job.load.global_batch,
@@ -70,7 +70,7 @@ def config_text(job: TrainingJob, extra: TechniqueOptions) -> str:
         "gradient_clipping": 1.0,
         "steps_per_print": 1,
         "wall_clock_breakdown": False,
-        "zero_optimization": _zero(job, extra),
+        "zero_optimization": _zero(job),
         "bf16": {"enabled": job.dtype == "bf16"},
         "fp16": {"enabled": job.dtype == "fp16"},
     }
@@ -81,23 +81,23 @@ def config_text(job: TrainingJob, extra: TechniqueOptions) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _zero(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
+def _zero(job: TrainingJob) -> dict[str, Any]:
     stage = job.recipe.zero
     found: dict[str, Any] = {"stage": stage}
     if stage:
         found |= {"overlap_comm": False, "reduce_scatter": True, "contiguous_gradients": True}
-    if extra.offloaded:
+    if offload := StateOffload.of(job):
         found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-        if extra.offloaded < 1:
-            found["offload_optimizer"]["ratio"] = float(extra.offloaded)
+        if offload.share < 1:
+            found["offload_optimizer"]["ratio"] = offload.share
     return found
 
 
-def options(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> dict[str, Value]:
+def options(job: TrainingJob) -> dict[str, Value]:
     """Every option of Megatron-DeepSpeed and its value, in the order they are written."""
     check(job)
-    _check_offload(job, extra)
-    return _network(job) | _parallel(job) | _step(job, extra) | _beside(job, extra)
+    _check_offload(job)
+    return _network(job) | _parallel(job) | _step(job) | _beside(job)
 
 
 def check(job: TrainingJob) -> None:
@@ -128,30 +128,32 @@ def check(job: TrainingJob) -> None:
         raise InputError(message, where="strategy.cp", hint="Use 1, or cp_comm a2a with a pp of 1.")
 
 
-def _check_offload(job: TrainingJob, extra: TechniqueOptions) -> None:
-    if not extra.offloaded:
+def _check_offload(job: TrainingJob) -> None:
+    offload = StateOffload.of(job)
+    if not offload:
         return
     where, stage = "engine.settings.zero", job.recipe.zero
     if not stage:
         message = "DeepSpeed offloads states that ZeRO shards, and zero is 0"
         raise InputError(message, where=where, hint="Use 1, 2 or 3.")
-    if extra.offloaded < 1 and stage != 3:
+    if offload.share < 1 and stage != 3:
         message = f"DeepSpeed offloads a share of the states under ZeRO 3 alone, and zero is {stage}"
         raise InputError(message, where=where, hint=f"Use 3, or {OFFLOAD} with all of them.")
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What of a job's plan DeepSpeed's configuration and Megatron-DeepSpeed's options cannot express."""
-    kept = "" if extra.save_every else ", and saves nothing"
+    offload, saving = StateOffload.of(job), Saving.of(job)
+    kept = "" if saving else ", and saves nothing"
     own = "data, tokenizer and a learning rate of your own"
     missing = [f"{own}: run.sh reads DATA_PATH, with a learning rate of {RATE:g} decaying to {LEAST_RATE:g}{kept}"]
     missing += _unlike(job)
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
         missing.append(f"DeepSpeed {plan.engine.version}: the files are for {VERSION}")
-    if extra.save_async:
+    if saving.beside:
         missing.append("asynchronous checkpoints: Megatron-DeepSpeed saves them while training waits")
-    if extra.offloaded and extra.stride:
-        missing.append(f"stride={extra.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
+    if offload and offload.stride:
+        missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
     return missing + common_not_expressed(job, plan, NAME)
 
 
@@ -219,7 +221,7 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
     }
 
 
-def _step(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Value]:
+def _step(job: TrainingJob) -> dict[str, Value]:
     full = job.recipe.recompute == "full"
     values: dict[str, Value] = {
         "--micro-batch-size": job.recipe.micro_batch,
@@ -230,14 +232,15 @@ def _step(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Value]:
         "--deepspeed-activation-checkpointing": full,
         "--recompute-granularity": "selective" if job.recipe.recompute == "selective" else False,
         "--use-flash-attn-v2": True,
-        "--cpu-optimizer": bool(extra.offloaded),
+        "--cpu-optimizer": bool(StateOffload.of(job)),
     }
     return values | ({_DTYPES[job.dtype]: True} if _DTYPES[job.dtype] else {})
 
 
-def _beside(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Value]:
+def _beside(job: TrainingJob) -> dict[str, Value]:
     """What a plan does not set and time does not depend on, and checkpoints."""
-    saved: dict[str, Value] = {"--save": SAVED, "--save-interval": extra.save_every} if extra.save_every else {}
+    saving = Saving.of(job)
+    saved: dict[str, Value] = {"--save": SAVED, "--save-interval": saving.every} if saving else {}
     return {
         "--adam-beta1": 0.9,
         "--adam-beta2": 0.95,

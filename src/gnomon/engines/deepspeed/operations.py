@@ -8,7 +8,6 @@ from gnomon.engines.deepspeed import ENGINE as INFO
 from gnomon.engines.deepspeed import launch
 from gnomon.engines.deepspeed.imported import import_training, known_fields, reads
 from gnomon.engines.deepspeed.options import CONFIG, VERSION
-from gnomon.engines.training.operations import TechniqueOptions
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
@@ -22,17 +21,17 @@ def version_of(plan: Plan) -> str:
     return VERSION
 
 
-def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
-    return {"run.sh": launch.run_script(job, plan, notes, extra), CONFIG: launch.config_text(job, extra)}
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
+    return {"run.sh": launch.run_script(job, plan, notes), CONFIG: launch.config_text(job)}
 
 
-def command(job: TrainingJob, extra: TechniqueOptions) -> list[str]:
-    return launch.command(job, extra)
+def command(job: TrainingJob) -> list[str]:
+    return launch.command(job)
 
 
 def check(job: TrainingJob) -> None:
     launch.check(job)
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
-    return launch.not_expressed(job, plan, extra)
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
+    return launch.not_expressed(job, plan)

@@ -7,14 +7,13 @@ import re
 from dataclasses import replace
 
 from gnomon.engines.megatron.arguments import UNUSED
+from gnomon.engines.training.expressed import Named, offloaded, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import (
     ImportedTraining,
     ModelShape,
     TrainingNames,
-    offloaded_text,
-    saved_text,
 )
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -48,7 +47,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     return ImportedTraining(
         shape=shape,
         stages=stages,
-        strategy=replace(strategy, techniques=tuple(_techniques(options))),
+        strategy=strategy,
+        techniques=_techniques(options),
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, steps),
         dtype=dtype,
@@ -178,15 +178,15 @@ def _steps(options: TrainingOptions, batch: int) -> int:
     return steps or -(-samples // batch)
 
 
-def _techniques(options: TrainingOptions) -> list[str]:
-    found = []
+def _techniques(options: TrainingOptions) -> Named:
+    found: Named = {}
     share = options.share("optimizer-offload-fraction", default=1.0)
     if options.flag("optimizer-cpu-offload"):
-        found.append(offloaded_text(share))
-    saved, every = options.text("save"), options.whole("save-interval", default=0, least=0)
+        found |= offloaded(share)
+    folder, every = options.text("save"), options.whole("save-interval", default=0, least=0)
     waits = not options.flag("async-save")
-    if saved and every:
-        found.append(saved_text(every, waits=waits))
+    if folder and every:
+        found |= saved(every, waits=waits)
     return found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from gnomon.engines.megatron import network
 from gnomon.engines.megatron.engine import VERSIONS
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
+from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
 from gnomon.engines.training.job import check_experts, check_job
 from gnomon.engines.training.launch import (
     LEAST_RATE,
@@ -20,7 +21,6 @@ from gnomon.engines.training.launch import (
     steps_of,
     torchrun,
 )
-from gnomon.engines.training.operations import CHECKPOINTS, NOTHING, OFFLOAD, TechniqueOptions
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
@@ -39,31 +39,31 @@ SAVED = "checkpoints"
 """The folder that states are saved to, beside where run.sh is started."""
 
 
-def command(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> list[str]:
+def command(job: TrainingJob) -> list[str]:
     """The command that starts the job on one node, or on each of several except for their rendezvous."""
-    lines = words(options(job, extra))
+    lines = words(options(job))
     return [*torchrun(job), "pretrain_gpt.py", *(word for line in lines for word in line)]
 
 
-def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = (), extra: TechniqueOptions = NOTHING) -> str:
+def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
     """`run.sh`, which every node starts."""
     return script(
         job,
         headline(plan, f"Megatron-LM {COMMIT} of {DATE}"),
         setup=_environment(job),
         program='"${MEGATRON_PATH:-.}/pretrain_gpt.py"',
-        arguments=words(options(job, extra)),
+        arguments=words(options(job)),
         notes=(*notes, _NOTE),
     )
 
 
-def options(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> dict[str, Value]:
+def options(job: TrainingJob) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
     check_job(job)
-    _check(job, extra)
+    _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
-    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(extra)
-    return values | _saving(job, extra) | _data()
+    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(job)
+    return values | _saving(job) | _data()
 
 
 def check(job: TrainingJob) -> None:
@@ -81,15 +81,16 @@ def check(job: TrainingJob) -> None:
         )
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions = NOTHING) -> list[str]:
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What of a job's plan Megatron-LM's options cannot express."""
     check_job(job)
-    kept = "" if extra.save_every else ", checkpoints"
-    saved = "" if extra.save_every else ", and saves nothing"
+    saving = Saving.of(job)
+    kept = "" if saving else ", checkpoints"
+    saved = "" if saving else ", and saves nothing"
     own = f"data, tokenizer{kept} and a learning rate of your own"
     missing = [f"{own}: run.sh trains on mock data, with a learning rate of {RATE:g} decaying to {LEAST_RATE:g}{saved}"]
     missing += network.not_expressed(job)
-    if extra.save_async and _fsdp(job):
+    if saving.beside and _fsdp(job):
         missing.append("asynchronous checkpoints: Megatron-FSDP saves them while training waits")
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
         missing.append(f"Megatron-LM {plan.engine.version}: run.sh is for {COMMIT} of {DATE}")
@@ -101,23 +102,24 @@ def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions = NOTHIN
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         missing.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    return [*missing, *common_not_expressed(job, plan, NAME), *_unsaid(extra)]
+    return [*missing, *common_not_expressed(job, plan, NAME), *_unsaid(job)]
 
 
-def _unsaid(extra: TechniqueOptions) -> Iterator[str]:
+def _unsaid(job: TrainingJob) -> Iterator[str]:
     """Parameters of techniques that no option says, and what is done in their place."""
-    if extra.offloaded and extra.stride:
-        yield f"stride={extra.stride} of {OFFLOAD}: Megatron-LM updates what it offloads on the host alone"
-    if extra.offloaded and extra.flush != "beside":
-        yield f"flush={extra.flush} of {OFFLOAD}: Megatron-LM overlaps gradient copies with what follows"
-    if extra.save_every and extra.save_mode not in ("synchronous", "asynchronous"):
+    offload, saving = StateOffload.of(job), Saving.of(job)
+    if offload and offload.stride:
+        yield f"stride={offload.stride} of {OFFLOAD}: Megatron-LM updates what it offloads on the host alone"
+    if offload and offload.flush != "beside":
+        yield f"flush={offload.flush} of {OFFLOAD}: Megatron-LM overlaps gradient copies with what follows"
+    if saving and not saving.known:
         yield (
-            f"mode={extra.save_mode} of {CHECKPOINTS}: Megatron-LM copies states to the host before the next step, "
+            f"mode={saving.mode} of {CHECKPOINTS}: Megatron-LM copies states to the host before the next step, "
             "and overlaps only the writes with it"
         )
 
 
-def _check(job: TrainingJob, extra: TechniqueOptions) -> None:
+def _check(job: TrainingJob) -> None:
     if job.dtype not in _DTYPES:
         raise unknown_name("training format", job.dtype, _DTYPES, where="dtype")
     if job.recipe.optimizer not in _OPTIMIZERS:
@@ -126,7 +128,7 @@ def _check(job: TrainingJob, extra: TechniqueOptions) -> None:
         raise InputError(message, where="engine.settings.optimizer", hint=hint)
     strategy = job.strategy
     check_experts(job.model, strategy, job.recipe)
-    _check_offload(job, extra)
+    _check_offload(job)
     if job.model.is_moe and _DTYPES[job.dtype] != "--bf16":
         message = f"Megatron-LM trains experts in bf16 or fp8, not in {job.dtype}"
         raise InputError(message, where="dtype", hint="Use bf16.")
@@ -135,9 +137,9 @@ def _check(job: TrainingJob, extra: TechniqueOptions) -> None:
         raise InputError(message, where="engine.settings, field sequence_parallel", hint="Set it to true.")
 
 
-def _check_offload(job: TrainingJob, extra: TechniqueOptions) -> None:
+def _check_offload(job: TrainingJob) -> None:
     """Its offload is of the distributed optimizer (`--use-precision-aware-optimizer` asks for it)."""
-    if not extra.offloaded or (_shards_states(job) and not _fsdp(job)):
+    if not StateOffload.of(job) or (_shards_states(job) and not _fsdp(job)):
         return
     what = "shards its states (ZeRO 1)" if not _fsdp(job) else "is not Megatron-FSDP (ZeRO 2 and 3)"
     message = f"Megatron-LM offloads the states of an optimizer that {what}, and zero is {job.recipe.zero}"
@@ -260,25 +262,27 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     }
 
 
-def _offload(extra: TechniqueOptions) -> dict[str, Value]:
+def _offload(job: TrainingJob) -> dict[str, Value]:
     """States on the host; gradients, updates and weights pass each other there (`cpu_offloading`)."""
-    if not extra.offloaded:
+    offload = StateOffload.of(job)
+    if not offload:
         return {}
     return {
         "--use-distributed-optimizer": True,
         "--use-precision-aware-optimizer": True,
         "--optimizer-cpu-offload": True,
-        "--optimizer-offload-fraction": float(extra.offloaded),
+        "--optimizer-offload-fraction": offload.share,
         "--overlap-cpu-optimizer-d2h-h2d": True,
     }
 
 
-def _saving(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Value]:
+def _saving(job: TrainingJob) -> dict[str, Value]:
     """Sharded states of Megatron-FSDP are only written while training waits."""
-    if not extra.save_every:
+    saving = Saving.of(job)
+    if not saving:
         return {}
-    values: dict[str, Value] = {"--save": SAVED, "--save-interval": extra.save_every}
-    return values | {"--async-save": extra.save_async and not _fsdp(job)}
+    values: dict[str, Value] = {"--save": SAVED, "--save-interval": saving.every}
+    return values | {"--async-save": saving.beside and not _fsdp(job)}
 
 
 def _named(job: TrainingJob) -> str:

@@ -9,7 +9,7 @@ from gnomon.engines.megatron import ENGINE as INFO
 from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.imported import import_training, reads
 from gnomon.engines.megatron.options import COMMIT
-from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, TechniqueOptions
+from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
@@ -23,20 +23,20 @@ def version_of(plan: Plan) -> str:
     return COMMIT
 
 
-def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
-    return {"run.sh": launch.run_script(job, plan, notes, extra)}
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
+    return {"run.sh": launch.run_script(job, plan, notes)}
 
 
-def command(job: TrainingJob, extra: TechniqueOptions) -> list[str]:
-    return launch.command(job, extra)
+def command(job: TrainingJob) -> list[str]:
+    return launch.command(job)
 
 
 def check(job: TrainingJob) -> None:
     launch.check(job)
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
-    return launch.not_expressed(job, plan, extra)
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
+    return launch.not_expressed(job, plan)
 
 
 def known_fields(fields: Mapping[str, Any]) -> int:

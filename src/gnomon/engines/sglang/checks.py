@@ -45,5 +45,5 @@ def check_weights(deployment: Deployment, *, cut: bool) -> None:
         check_formats(deployment)
         if cut:
             check_cuts(deployment.model, deployment.strategy)
-        if deployment.techniques is None or not deployment.techniques.brings_gemm_kernels:
+        if not deployment.techniques.brings_gemm_kernels:
             check_blocks(deployment.model, deployment.strategy)

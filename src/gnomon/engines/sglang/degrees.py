@@ -16,7 +16,7 @@ from gnomon.engines.vllm.formats import EXPERTS, run_model
 from gnomon.engines.vllm.kernels import TRITON, TRTLLM
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
-from gnomon.graph import Graph, lower
+from gnomon.graph import Graph, lower_cut, paged_cut
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import crossings, received
 from gnomon.spec import Chip, Model, MoeFfn, Strategy
@@ -98,18 +98,14 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     strategy, per_node = deployment.strategy, deployment.pool.per_node
     model = run_model(deployment, experts_kernel(deployment))
     far = (False, *crossings(strategy, per_node))
+    states = state_dtype(deployment.model)
+    part = paged_cut(
+        model, strategy, deployment.dtype, deployment.kv_dtype, states, fill=deployment.dp_load_ratio
+    )  # fmt: skip
+    passes = deployment.techniques.passes(deployment)
     found = []
     for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):
-        graph = lower(
-            stage.of(model),
-            strategy,
-            deployment.dtype,
-            deployment.kv_dtype,
-            state_dtype(deployment.model),
-            fill=deployment.dp_load_ratio,
-            ends=stage.ends,
-        )
-        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
+        graph = lower_cut(stage.of(model), part, stage.ends, passes)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)

@@ -16,7 +16,8 @@ from gnomon.engines.sglang.options import fill, listed, not_modelled
 from gnomon.engines.sglang.overheads import SglangHost, captured_sizes, host, overheads
 from gnomon.engines.sglang.scheduling import Scheduling
 from gnomon.engines.simulated import check_simulated
-from gnomon.errors import DoesNotFitError, unknown_name
+from gnomon.engines.tiers import check_tiers
+from gnomon.errors import DoesNotFitError, InputError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
 from gnomon.spec import Chip, Model, NotModelled, Pool, ServingLimits, Strategy
@@ -136,6 +137,7 @@ class Sglang:
     def limits(self, deployment: Deployment) -> ServingLimits:
         use, settings, held = memory(deployment), deployment.settings, pool(deployment)
         page = use.block_tokens
+        check_tiers(use, deployment)
         if held.tokens <= page + 1:
             raise DoesNotFitError(
                 f"{deployment.model.name} in {deployment.dtype} leaves no room for a KV pool on "
@@ -144,7 +146,7 @@ class Sglang:
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
         options = scheduling(settings, deployment.strategy.dp)
-        return ServingLimits(
+        found = ServingLimits(
             kv_blocks=use.kv_blocks,
             block_tokens=page,
             max_sequences=held.requests,
@@ -158,6 +160,11 @@ class Sglang:
             ranks=deployment.strategy.dp,  # round-robin, the default of `load_balance_method` with dp attention
             **overheads(deployment).latencies(),
         )
+        changed = deployment.techniques.limits(found, deployment)
+        if changed.cache is not found.cache:
+            message = "a technique brings a KV cache of its own, and SGLang's scheduler works on its radix tree alone"
+            raise InputError(message, where="--with", hint="Leave it out, or use --engine vllm.")
+        return changed
 
     def host(self, deployment: Deployment, layers: int | None = None) -> SglangHost:
         return host(deployment, deployment.model.layers if layers is None else layers)
@@ -165,7 +172,8 @@ class Sglang:
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
         machine = Machine(deployment.pool, own_kernels(deployment.profile))
-        return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+        found = StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+        return deployment.techniques.costs(found, deployment)
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.engines.base import Deployment, MemoryUse
+from gnomon.engines.base import Deployment, MemoryUse, RankBytes
 from gnomon.engines.sglang import graphs
 from gnomon.engines.sglang.options import MIB, MOST_REQUESTS
+from gnomon.engines.tiers import with_tiers
 from gnomon.engines.vllm.reserve import visible_bytes
 from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
 from gnomon.errors import InputError
@@ -92,25 +93,27 @@ def memory(deployment: Deployment) -> MemoryUse:
     free, share = free_bytes(deployment), static_share(deployment)
     page = int(deployment.settings["page_size"])
     model, strategy, chip = deployment.model, deployment.strategy, deployment.pool.chip
-    extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
-    fullest: tuple[int, float, float, float] | None = None
+    fullest: tuple[int, RankBytes, float, float] | None = None
     for stage in stages(model, strategy.pp):
         weights = weight_bytes(model, strategy, stage, chip.architecture)
-        kv = free * share - weights - LOADED_BYTES - extra
+        plain = RankBytes(
+            weights=weights, activations=free * (1 - share) + LOADED_BYTES, runtime=chip.memory_bytes - free
+        )
+        held = deployment.techniques.memory(plain, deployment)
+        kv = free * share - weights - LOADED_BYTES - (held.total - plain.total)
         token = token_bytes(deployment, stage)
-        held = int(kv // (token * page)) if token else MOST_REQUESTS * 2**19 // page
-        if fullest is None or held < fullest[0]:
-            fullest = (held, weights, kv, token)
+        pages = int(kv // (token * page)) if token else MOST_REQUESTS * 2**19 // page
+        if fullest is None or pages < fullest[0]:
+            fullest = (pages, held, kv, token)
     assert fullest is not None
-    pages, weights, kv, token = fullest
+    pages, held, kv, token = fullest
     limit = deployment.settings["max_total_tokens"]
     pages = pages if limit is None else min(pages, int(limit) // page)
-    activations = free * (1 - share) + LOADED_BYTES + extra
-    return MemoryUse(
+    use = MemoryUse(
         total_bytes=chip.memory_bytes,
         usable_bytes=free * share,
         parts={
-            "weights": weights, "activations": activations, "runtime": chip.memory_bytes - free, "kv": max(kv, 0.0),
+            "weights": held.weights, "activations": held.activations, "runtime": held.runtime, "kv": max(kv, 0.0),
         },
         kv_blocks=pages,
         kv_bytes_per_token=token,
@@ -120,6 +123,7 @@ def memory(deployment: Deployment) -> MemoryUse:
         context=int(deployment.settings["context_length"]),
         step_tokens=step_tokens(deployment),
     )  # fmt: skip
+    return with_tiers(use, held, deployment)
 
 
 def chunk_of(settings: Mapping[str, Any], dp: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.engines.torch import ENGINE as INFO
 from gnomon.engines.torch import launch
 from gnomon.engines.training.launched import LaunchedProgram
-from gnomon.engines.training.operations import ImportedTraining, TechniqueOptions, TrainingNames
+from gnomon.engines.training.operations import ImportedTraining, TrainingNames
 from gnomon.errors import InputError
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
@@ -21,11 +21,11 @@ def version_of(plan: Plan) -> str:
     return plan.engine.version if plan.engine.name == ENGINE else ""
 
 
-def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
     return {"run.sh": launch.run_script(job, plan, notes)}
 
 
-def command(job: TrainingJob, extra: TechniqueOptions) -> list[str]:
+def command(job: TrainingJob) -> list[str]:
     return launch.command(job)
 
 
@@ -33,7 +33,7 @@ def check(job: TrainingJob) -> None:
     """What the runner does not support is refused where its command is written."""
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     return launch.not_expressed(job, plan)
 
 

@@ -22,9 +22,10 @@ from gnomon.engines.torchtitan.recipes import (
     sizes,
     toml_options,
 )
+from gnomon.engines.training.expressed import Named, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
-from gnomon.engines.training.operations import ImportedTraining, ModelShape, TrainingNames, saved_text
+from gnomon.engines.training.operations import ImportedTraining, ModelShape, TrainingNames
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Recipe, Strategy
 
@@ -99,7 +100,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     return ImportedTraining(
         shape=shape,
         stages=stages,
-        strategy=replace(strategy, techniques=techniques),
+        strategy=strategy,
+        techniques=techniques,
         recipe=recipe,
         load=load,
         dtype="fp8" if narrow else "fp32" if full else "bf16",
@@ -246,13 +248,11 @@ def _recipe(options: TrainingOptions, strategy: Strategy, sharded: bool, moe: bo
     )
 
 
-def _techniques(options: TrainingOptions) -> tuple[str, ...]:
+def _techniques(options: TrainingOptions) -> Named:
     every = options.whole("checkpoint.interval", default=500)
     mode = options.text("checkpoint.async_mode", default="disabled")
     on = options.flag("checkpoint.enable", "checkpoint.enable_checkpoint")
-    if not on:
-        return ()
-    return (saved_text(every, waits=mode == "disabled"),)
+    return saved(every, waits=mode == "disabled") if on else {}
 
 
 def _notes(options: TrainingOptions) -> None:

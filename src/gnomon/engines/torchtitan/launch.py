@@ -17,6 +17,7 @@ from gnomon.engines.torchtitan.options import (
     TRAIN,
     VERSION,
 )
+from gnomon.engines.training.expressed import CHECKPOINTS, Saving
 from gnomon.engines.training.job import check_experts, check_job
 from gnomon.engines.training.launch import (
     BESIDE,
@@ -28,7 +29,6 @@ from gnomon.engines.training.launch import (
     steps_of,
     torchrun,
 )
-from gnomon.engines.training.operations import CHECKPOINTS, TechniqueOptions
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
 from gnomon.spec import Plan
@@ -95,9 +95,10 @@ def check(job: TrainingJob) -> None:
         raise InputError(message, where="engine.settings.expert_tp", hint="Use 1.")
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What of a job's plan a recipe cannot express."""
-    saved = "" if extra.save_every else " and saves nothing"
+    saving = Saving.of(job)
+    saved = "" if saving else " and saves nothing"
     own = "data, tokenizer and a learning rate of your own"
     missing = [f"{own}: the recipe reads TorchTitan's c4_test with a learning rate of {RATE:g}{saved}"]
     missing += network_not_expressed(job)
@@ -110,12 +111,12 @@ def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list
         missing.append(f"selective recomputation as in {plan.engine.name}: TorchTitan recomputes by operator")
     if job.dtype == "fp8":
         missing.append(f"a scale per tensor in fp8: TorchTitan {VERSION} has one per row")
-    if extra.save_every and extra.save_mode not in ("synchronous", "asynchronous"):
-        missing.append(f"mode={extra.save_mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
+    if saving and not saving.known:
+        missing.append(f"mode={saving.mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
     return missing + common_not_expressed(job, plan, NAME)
 
 
-def recipe_text(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> str:
+def recipe_text(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> str:
     """`recipe.py`: the configuration as a function, which `--module recipe --config plan` names."""
     check(job)
     flavor = flavor_of(job.model)
@@ -124,7 +125,7 @@ def recipe_text(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: Techn
     if flavor is None:
         lines += [*shape_lines(job), "", ""]
     lines += [f"def {FUNCTION}() -> Trainer.Config:", *_spec(job, flavor), "    return Trainer.Config("]
-    lines += [f"        {name}={value}," for name, value in _fields(job, extra).items()]
+    lines += [f"        {name}={value}," for name, value in _fields(job).items()]
     return "\n".join([*lines, "    )"]) + "\n"
 
 
@@ -168,14 +169,15 @@ def _spec(job: TrainingJob, flavor: tuple[str, str] | None) -> list[str]:
     return [*lines, '    model_spec = replace(model_registry("8B"), flavor="own", model=model)']
 
 
-def _fields(job: TrainingJob, extra: TechniqueOptions) -> dict[str, str]:
+def _fields(job: TrainingJob) -> dict[str, str]:
     """Fields of the configuration, as Python writes them."""
     name = (job.model.hub_id or job.model.name).rpartition("/")[2]
     steps = steps_of(job)
     warm, least = max(1, round(WARMUP * steps)), LEAST_RATE / RATE
-    saved = f"enable=True, interval={extra.save_every}" if extra.save_every else "enable=False"
-    if extra.save_every:
-        saved += f', async_mode="{"async" if extra.save_async else "disabled"}"'
+    saving = Saving.of(job)
+    saved = f"enable=True, interval={saving.every}" if saving else "enable=False"
+    if saving:
+        saved += f', async_mode="{"async" if saving.beside else "disabled"}"'
     return {
         "model_spec": "model_spec",
         "hf_assets_path": repr(f"./assets/hf/{name}"),

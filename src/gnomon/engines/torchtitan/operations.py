@@ -8,7 +8,7 @@ from gnomon.engines.torchtitan import ENGINE as INFO
 from gnomon.engines.torchtitan import launch
 from gnomon.engines.torchtitan.imported import import_training, known_fields, reads
 from gnomon.engines.torchtitan.options import RECIPE, VERSION
-from gnomon.engines.training.operations import CHECKPOINTS, TechniqueOptions
+from gnomon.engines.training.expressed import CHECKPOINTS
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
@@ -22,11 +22,11 @@ def version_of(plan: Plan) -> str:
     return VERSION
 
 
-def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
-    return {"run.sh": launch.run_script(job, plan, notes), RECIPE: launch.recipe_text(job, plan, notes, extra)}
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
+    return {"run.sh": launch.run_script(job, plan, notes), RECIPE: launch.recipe_text(job, plan, notes)}
 
 
-def command(job: TrainingJob, extra: TechniqueOptions) -> list[str]:
+def command(job: TrainingJob) -> list[str]:
     return launch.command(job)
 
 
@@ -34,5 +34,5 @@ def check(job: TrainingJob) -> None:
     launch.check(job)
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
-    return launch.not_expressed(job, plan, extra)
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
+    return launch.not_expressed(job, plan)

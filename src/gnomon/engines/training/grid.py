@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from gnomon.spec.training import CP_COMMS, RECOMPUTE
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
+CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMMS}
+"""Names of choices whose columns hold their places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,6 +96,17 @@ class Grid:
         values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         columns = {name: np.array([value], np.int64) for name, value in values.items()}
         return cls(**columns, stage_layers=recipe.stage_layers if strategy.pp > 1 else ())
+
+    def having(self, **choices: Ints | int | str) -> Grid:
+        """The same plans with other choices: one for all or one each, schedules and ways to recompute by name."""
+        codes = {name: CODED[name].index(one) if isinstance(one, str) else one for name, one in choices.items()}
+        columns: dict[str, Any] = {name: np.broadcast_to(one, self.tp.shape) for name, one in codes.items()}
+        return replace(self, **columns)
+
+    def differs(self, other: Grid) -> dict[str, NDArray[np.bool_]]:
+        """The choices in which some plans are not those of another grid, and which plans."""
+        found = {name: getattr(self, name) != getattr(other, name) for name in COLUMNS}
+        return {name: rows for name, rows in found.items() if rows.any()}
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}

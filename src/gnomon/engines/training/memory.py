@@ -21,6 +21,9 @@ GATHERED_LAYERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankMemory:
+    """What a rank of a pipeline holds on its chip, and in the tiers that it shares with its host's others."""
+
+    rank: Ints | int
     weights: Floats
     gradients: Floats
     optimizer: Floats
@@ -30,9 +33,12 @@ class RankMemory:
     """Of what stages receive, and of gradients to be reduced."""
     working: Floats
     """What the fullest operator needs beside that."""
+    host: Floats | float = 0.0
+    nvme: Floats | float = 0.0
 
     @property
     def total(self) -> Floats:
+        """On the chip."""
         states = self.weights + self.gradients + self.optimizer
         return states + self.activations + self.buffers + self.working
 
@@ -99,6 +105,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     # Copies of sharded weights are made when a layer is gathered, and go with it.
     gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(
+        rank=rank,
         weights=weights + traits.narrow_bytes * np.where(grid.zero == 3, gathered, found.chunks.narrow),
         gradients=gradients,
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),

@@ -15,42 +15,6 @@ from gnomon.spec import Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.imported import IgnoredOption
 from gnomon.spec.training_job import TrainingJob
 
-OFFLOAD, CHECKPOINTS = "offload-optimizer", "async-checkpointing"
-"""Techniques that engines have options for; `TechniqueOptions` has what they say."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TechniqueOptions:
-    """What a plan's techniques ask of an engine beyond degrees and recipe; nothing by default."""
-
-    offloaded: float = 0.0
-    """Share of the optimizer states that lives in the host's memory and is updated there."""
-    stride: float = 0.0
-    """Updates of offloaded states that the GPU takes over."""
-    flush: str = "beside"
-    """When gradients are copied to the host."""
-    save_every: int = 0
-    """Steps from one checkpoint to the next; 0 saves none."""
-    save_mode: str = "synchronous"
-    """synchronous, asynchronous, or another word of the technique."""
-
-    @property
-    def save_async(self) -> bool:
-        return self.save_every > 0 and self.save_mode != "synchronous"
-
-
-NOTHING = TechniqueOptions()
-
-
-def offloaded_text(share: float) -> str:
-    """The technique of a plan that keeps this share of the optimizer states in the host's memory."""
-    return f"{OFFLOAD}:share={share:g}"
-
-
-def saved_text(every: int, *, waits: bool = True) -> str:
-    """The technique of a plan that saves a checkpoint at so many steps, for which training waits or does not."""
-    return f"{CHECKPOINTS}:every={every},mode={'synchronous' if waits else 'asynchronous'}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
@@ -79,6 +43,8 @@ class ImportedTraining:
     load: TrainingLoad | None = None
     dtype: str = "bf16"
     version: str = ""
+    techniques: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Techniques that its options ask for, by name, with the values that they give."""
     ignored: tuple[IgnoredOption, ...] = ()
     plan_file: str = ""
     """The plan that it runs, where it is given one instead of options."""
@@ -115,19 +81,19 @@ class TrainingOperations(TrainingReader, Protocol):
     TITLE: str
     """As its users write it."""
     EXPRESSES: tuple[str, ...]
-    """Techniques that its options say."""
+    """Names of the techniques that its options say, whose values `TrainingJob.techniques` has."""
 
     def version_of(self, plan: Plan) -> str:
         """The version of the engine that files are written for."""
 
-    def files(self, job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
+    def files(self, job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
         """`run.sh`, which every node starts, and what it reads; notes stand in the header."""
 
-    def command(self, job: TrainingJob, extra: TechniqueOptions) -> list[str]:
+    def command(self, job: TrainingJob) -> list[str]:
         """The command that starts the job on one node, or on each of several except for their rendezvous."""
 
     def check(self, job: TrainingJob) -> None:
         """Raise InputError where the engine would not train the job as it was priced."""
 
-    def not_expressed(self, job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
-        """What of a job's plan the engine's configuration cannot express."""
+    def not_expressed(self, job: TrainingJob, plan: Plan) -> list[str]:
+        """What of a job's plan the engine's configuration cannot express; of techniques `plan` has only those."""

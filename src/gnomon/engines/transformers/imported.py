@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +15,10 @@ from gnomon.engines.command_line import Value, unused_flags
 from gnomon.engines.deepspeed.configured import settings_of
 from gnomon.engines.deepspeed.imported import beside, ranks_of
 from gnomon.engines.operations import Variable
+from gnomon.engines.training.expressed import Named, offloaded, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
-from gnomon.engines.training.operations import ImportedTraining, TrainingNames, offloaded_text, saved_text
+from gnomon.engines.training.operations import ImportedTraining, TrainingNames
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.imported import IgnoredOption
@@ -96,7 +97,7 @@ class Sharding:
     micro_batch: int = 0
     ranks: int = 0
     strategy: Strategy = field(default_factory=Strategy)
-    techniques: tuple[str, ...] = ()
+    techniques: Named = field(default_factory=dict)
     ignored: tuple[IgnoredOption, ...] = ()
 
 
@@ -129,12 +130,13 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     seq = options.whole(*LENGTHS)
     total = options.whole("max_steps", default=-1, least=-1)
     recipe, dtype = _recipe(options, shared)
-    saved = _saved(options, total)
+    kept = _saved(options, total)
     _notes(options)
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
         model=model,
-        strategy=replace(strategy, techniques=(*shared.techniques, *saved)),
+        strategy=strategy,
+        techniques={**shared.techniques, **kept},
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, max(0, total)),
         dtype=dtype,
@@ -270,7 +272,7 @@ def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
     device = options.text("deepspeed_config.offload_optimizer_device", "offload_optimizer_device", default="none")
     if options.text("deepspeed_config.offload_param_device", "offload_param_device", default="none") != "none":
         options.unmodelled("offload_param_device", "weights in the host's memory")
-    techniques = (offloaded_text(1),) if device in ("cpu", "nvme") else ()
+    techniques = offloaded(1.0) if device in ("cpu", "nvme") else {}
     return Sharding(
         zero=stage, accumulation=int(steps) if re.fullmatch(r"\d{1,6}", steps) else 0, techniques=techniques
     )
@@ -334,7 +336,7 @@ def _notes(options: TrainingOptions) -> None:
         options.unmodelled(options.told("use_liger_kernel", True), "kernels of Liger: priced as the modules' own")
 
 
-def _saved(options: TrainingOptions, total: int) -> Sequence[str]:
+def _saved(options: TrainingOptions, total: int) -> Named:
     """Steps from one checkpoint to the next; below 1 they are a share of all."""
     kind = options.text("save_strategy", default="steps")
     given = options.values.get("save_steps")
@@ -345,4 +347,4 @@ def _saved(options: TrainingOptions, total: int) -> Sequence[str]:
             options.unmodelled(options.told("save_steps", given), "nothing says of how many steps: priced without")
     else:
         every = options.whole("save_steps", default=0, least=0)
-    return (saved_text(every),) if every and kind == "steps" else ()
+    return saved(every) if every and kind == "steps" else {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnomon.engines.shell import comment
+from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
 from gnomon.engines.training.job import check_job
 from gnomon.engines.training.launch import (
     BESIDE,
@@ -18,7 +19,6 @@ from gnomon.engines.training.launch import (
     script,
     steps_of,
 )
-from gnomon.engines.training.operations import CHECKPOINTS, OFFLOAD, TechniqueOptions
 from gnomon.engines.transformers.options import (
     ACCELERATE,
     CONFIG,
@@ -56,10 +56,10 @@ def _launcher() -> Launcher:
     )
 
 
-def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
     """`run.sh`, both configurations, the script and the network's config.json."""
     check(job)
-    _check_offload(job, extra)
+    _check_offload(job)
     title = headline(plan, f"transformers {VERSION}")
     head = [comment(title), *map(comment, notes)]
     run = script(
@@ -68,8 +68,8 @@ def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOp
     network = {CONFIG: json.dumps(dict(job.config), indent=2) + "\n"} if job.config else {}
     return {
         "run.sh": run,
-        LAUNCHED: _yaml(head, _accelerate(job, extra)),
-        TRAINING: _yaml(head, _arguments(job, extra)),
+        LAUNCHED: _yaml(head, _accelerate(job)),
+        TRAINING: _yaml(head, _arguments(job)),
         SCRIPT: TEXT,
         **network,
     }
@@ -103,23 +103,25 @@ def check(job: TrainingJob) -> None:
         raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
 
 
-def _check_offload(job: TrainingJob, extra: TechniqueOptions) -> None:
-    if extra.offloaded and (not job.recipe.zero or extra.offloaded < 1):
+def _check_offload(job: TrainingJob) -> None:
+    offload = StateOffload.of(job)
+    if offload and (not job.recipe.zero or offload.share < 1):
         message = "the Trainer offloads all states that DeepSpeed's ZeRO shards"
         raise InputError(message, where="engine.settings.zero", hint=f"Use 1, 2 or 3, and {OFFLOAD} with all of them.")
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What of a job's plan the Trainer's arguments cannot express."""
-    saved = "" if extra.save_every else ", and saves nothing"
+    offload, saving = StateOffload.of(job), Saving.of(job)
+    saved = "" if saving else ", and saves nothing"
     own = "data, weights and a learning rate of your own"
     missing = [f"{own}: {SCRIPT} trains random weights on random tokens at {RATE:g}{saved}"]
     if not job.config:
         missing.append(f"the network's {CONFIG}, which nothing here has")
-    if extra.save_async:
+    if saving.beside:
         missing.append("asynchronous checkpoints: the Trainer saves them while training waits")
-    if extra.offloaded and extra.stride:
-        missing.append(f"stride={extra.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
+    if offload and offload.stride:
+        missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
     return missing + common_not_expressed(job, plan, NAME)
 
 
@@ -128,7 +130,7 @@ def _mixed(job: TrainingJob) -> str:
     return "no" if job.recipe.optimizer in WEIGHTS else _PRECISION[job.dtype]
 
 
-def _accelerate(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
+def _accelerate(job: TrainingJob) -> dict[str, Any]:
     """Accelerate's configuration: DDP, DeepSpeed for ZeRO 1 and offloading, FSDP2 for sharded gradients and weights."""
     count, per_node = nodes(job)
     fields: dict[str, Any] = {
@@ -143,15 +145,15 @@ def _accelerate(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
         "same_network": True,
     }
     stage = job.recipe.zero
-    if stage == 1 or extra.offloaded:
-        return fields | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(job, extra)}
+    if stage == 1 or StateOffload.of(job):
+        return fields | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(job)}
     if stage >= 2:
         return fields | {"distributed_type": "FSDP", "fsdp_config": _fsdp(stage)}
     return fields
 
 
-def _deepspeed(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
-    device = "cpu" if extra.offloaded else "none"
+def _deepspeed(job: TrainingJob) -> dict[str, Any]:
+    device = "cpu" if StateOffload.of(job) else "none"
     return {
         "zero_stage": job.recipe.zero,
         "gradient_accumulation_steps": _accumulation(job),
@@ -179,9 +181,9 @@ def _accumulation(job: TrainingJob) -> int:
     return job.load.global_batch // (job.recipe.micro_batch * job.strategy.dp)
 
 
-def _arguments(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
+def _arguments(job: TrainingJob) -> dict[str, Any]:
     """Arguments of the Trainer, and those of the script before them."""
-    mixed = _mixed(job)
+    mixed, saving = _mixed(job), Saving.of(job)
     return {
         "model_config": ".",
         "sequence_length": job.load.seq,
@@ -200,7 +202,7 @@ def _arguments(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Any]:
         "max_grad_norm": 1.0,
         "logging_steps": 1,
         "report_to": "none",
-        "save_strategy": "steps" if extra.save_every else "no",
-        **({"save_steps": extra.save_every} if extra.save_every else {}),
+        "save_strategy": "steps" if saving else "no",
+        **({"save_steps": saving.every} if saving else {}),
         "dataloader_drop_last": True,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnomon.engines.training.operations import TechniqueOptions
 from gnomon.engines.transformers import ENGINE as INFO
 from gnomon.engines.transformers import launch
 from gnomon.engines.transformers.imported import import_training, known_fields, reads
@@ -22,11 +21,11 @@ def version_of(plan: Plan) -> str:
     return VERSION
 
 
-def files(job: TrainingJob, plan: Plan, notes: Sequence[str], extra: TechniqueOptions) -> dict[str, str]:
-    return launch.files(job, plan, notes, extra)
+def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
+    return launch.files(job, plan, notes)
 
 
-def command(job: TrainingJob, extra: TechniqueOptions) -> list[str]:
+def command(job: TrainingJob) -> list[str]:
     return launch.command(job)
 
 
@@ -34,5 +33,5 @@ def check(job: TrainingJob) -> None:
     launch.check(job)
 
 
-def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions) -> list[str]:
-    return launch.not_expressed(job, plan, extra)
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
+    return launch.not_expressed(job, plan)

@@ -15,7 +15,7 @@ from gnomon.engines.base import Deployment, StageWork
 from gnomon.engines.trtllm.formats import run_model
 from gnomon.engines.trtllm.fusion import fused
 from gnomon.errors import InputError
-from gnomon.graph import Graph, lower
+from gnomon.graph import Graph, lower_cut, paged_cut
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import Stage, crossings, cut, received
 from gnomon.spec import Model, MoeFfn, Strategy
@@ -105,18 +105,11 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     """The operators of one rank of each stage."""
     strategy, pool, model = deployment.strategy, deployment.pool, run_model(deployment)
     far = (False, *crossings(strategy, pool.per_node))
+    part = paged_cut(model, strategy, deployment.dtype, deployment.kv_dtype, fill=deployment.dp_load_ratio)
+    passes = deployment.techniques.passes(deployment)
     found = []
     for stage, crosses in zip(stages(model, strategy.pp), far, strict=True):
-        graph = lower(
-            stage.of(model),
-            strategy,
-            deployment.dtype,
-            deployment.kv_dtype,
-            fill=deployment.dp_load_ratio,
-            ends=stage.ends,
-        )
-        graph = fused(graph, strategy.tp)
-        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
+        graph = fused(lower_cut(stage.of(model), part, stage.ends, passes), strategy.tp)
         joined = () if stage.first else tuple(received(model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)

@@ -11,6 +11,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, StageWork
 from gnomon.engines.simulated import check_simulated
+from gnomon.engines.tiers import check_tiers
 from gnomon.engines.trtllm import ENGINE, degrees, limits, platforms
 from gnomon.engines.trtllm.formats import check_formats
 from gnomon.engines.trtllm.memory import memory
@@ -129,6 +130,7 @@ class Trtllm:
 
         use, settings = memory(deployment), deployment.settings
         longest = int(settings["max_seq_len"])
+        check_tiers(use, deployment)
         if use.longest(longest) < longest:
             raise DoesNotFitError(
                 f"{deployment.model.name} in {deployment.dtype} leaves room for {use.longest(longest):,} cached tokens "
@@ -137,7 +139,7 @@ class Trtllm:
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
         no_evict = settings["capacity_scheduler_policy"] == GUARANTEED_NO_EVICT
-        return ServingLimits(
+        found = ServingLimits(
             kv_blocks=use.kv_blocks,
             block_tokens=use.block_tokens,
             max_sequences=settings["max_batch_size"],
@@ -150,6 +152,7 @@ class Trtllm:
             **degrees.limits(deployment),
             **overheads(deployment).latencies(settings),
         )
+        return deployment.techniques.limits(found, deployment)
 
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:
         settings = deployment.settings
@@ -161,7 +164,8 @@ class Trtllm:
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
         machine = Machine(deployment.pool, deployment.profile, ENGINE.framework, serves=True)
-        return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+        found = StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+        return deployment.techniques.costs(found, deployment)
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table

@@ -28,7 +28,7 @@ INT8 = "SmoothQuant is of the TensorRT backend, which 1.2 has deprecated"
 def run_model(deployment: Deployment) -> Model:
     """The model with every format as it runs. Raises InputError where TensorRT-LLM cannot run it on the chip."""
     model, chip = deployment.model, deployment.pool.chip
-    if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
+    if deployment.techniques.brings_gemm_kernels:
         return model
 
     own = _own_experts(deployment)

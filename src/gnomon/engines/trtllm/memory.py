@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gnomon.engines.base import Deployment, MemoryUse
+from gnomon.engines.base import Deployment, MemoryUse, RankBytes
+from gnomon.engines.tiers import with_tiers
 from gnomon.engines.trtllm import degrees
 from gnomon.engines.vllm.reserve import visible_bytes
 from gnomon.engines.vllm.weights import StageWeights, weight_bytes
@@ -31,7 +32,8 @@ SLACK_BYTES, RANKS_SLACK_BYTES = 1.0e9, 1.5e9
 class _Rank:
     """One rank of a pipeline stage."""
 
-    parts: dict[str, float]
+    held: RankBytes
+    kv: float
     usable: float
     blocks: int
 
@@ -40,13 +42,17 @@ def memory(deployment: Deployment) -> MemoryUse:
     """Parts of one rank of the fullest stage; below zero for the cache, the model does not fit."""
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     ranks = [_rank(deployment, stage) for stage in degrees.stages(model, strategy.pp)]
-    fullest = min(ranks, key=lambda rank: (rank.blocks, rank.parts["kv"]))
+    fullest = min(ranks, key=lambda rank: (rank.blocks, rank.kv))
     block = int(settings["tokens_per_block"])
     per_token = model.kv_bytes_per_token(width(deployment.kv_dtype), strategy.tp)
-    return MemoryUse(
+    held = fullest.held
+    use = MemoryUse(
         total_bytes=deployment.pool.chip.memory_bytes,
         usable_bytes=fullest.usable,
-        parts=fullest.parts | {"kv": max(fullest.parts["kv"], 0.0)},
+        parts={
+            "weights": held.weights, "activations": held.activations, "runtime": held.runtime,
+            "kv": max(fullest.kv, 0.0),
+        },
         kv_blocks=fullest.blocks,
         kv_bytes_per_token=per_token,
         block_tokens=block,
@@ -54,17 +60,18 @@ def memory(deployment: Deployment) -> MemoryUse:
         slack_bytes=SLACK_BYTES + (RANKS_SLACK_BYTES if strategy.ranks > 1 else 0.0),
         context=int(settings["max_seq_len"]),
         step_tokens=int(settings["max_num_tokens"]),
-    )
+    )  # fmt: skip
+    return with_tiers(use, held, deployment)
 
 
 def _rank(deployment: Deployment, stage: Stage) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
-    held = _weights(model, stage)
-    weights = weight_bytes(model, strategy, held, deployment.pool.chip.architecture)
-    extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
-    activations = activation_bytes(model, strategy, int(settings["max_num_tokens"])) + extra
+    weights = weight_bytes(model, strategy, _weights(model, stage), deployment.pool.chip.architecture)
+    activations = activation_bytes(model, strategy, int(settings["max_num_tokens"]))
     runtime = RUNTIME_BYTES + (RANKS_BYTES if strategy.ranks > 1 else 0.0)
-    free = visible_bytes(deployment.pool.chip) - weights - activations - runtime
+    held = RankBytes(weights=weights, activations=activations, runtime=runtime)
+    held = deployment.techniques.memory(held, deployment)
+    free = visible_bytes(deployment.pool.chip) - held.weights - held.activations - held.runtime
     kv = free * float(settings["kv_cache_free_gpu_memory_fraction"])
     block = int(settings["tokens_per_block"])
     page = block * stage.of(model).kv_bytes_per_token(width(deployment.kv_dtype), strategy.tp)
@@ -72,8 +79,8 @@ def _rank(deployment: Deployment, stage: Stage) -> _Rank:
     if settings["kv_cache_max_tokens"]:
         blocks = min(blocks, int(settings["kv_cache_max_tokens"]) // block)
         kv = min(kv, blocks * page)
-    parts = {"weights": weights, "activations": activations, "runtime": runtime, "kv": kv}
-    return _Rank(parts=parts, usable=sum(parts.values()), blocks=blocks if kv > 0 else min(blocks, 0))
+    usable = held.weights + held.activations + held.runtime + kv
+    return _Rank(held=held, kv=kv, usable=usable, blocks=blocks if kv > 0 else min(blocks, 0))
 
 
 def _weights(model: Model, stage: Stage) -> StageWeights:

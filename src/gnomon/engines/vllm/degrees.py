@@ -11,7 +11,7 @@ from gnomon.engines.vllm.experts import check_popularity, popularity_of
 from gnomon.engines.vllm.formats import run_model
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
-from gnomon.graph import Graph, lower
+from gnomon.graph import Graph, lower_cut, paged_cut
 from gnomon.graph.context import decode_context
 from gnomon.graph.popularity import with_popularity
 from gnomon.graph.sizes import merged
@@ -140,21 +140,21 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     strategy, pool = deployment.strategy, deployment.pool
     model = run_model(deployment)
     far = (False, *crossings(strategy, pool.per_node))
+    part = paged_cut(
+        model,
+        strategy,
+        deployment.dtype,
+        deployment.kv_dtype,
+        state_dtype(deployment.model),
+        sequence_parallel_moe=sequence_parallel_moe(deployment.model, strategy),
+        fill=deployment.dp_load_ratio,
+    )
+    passes = deployment.techniques.passes(deployment)
     found = []
     for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):
-        graph = lower(
-            stage.of(model),
-            strategy,
-            deployment.dtype,
-            deployment.kv_dtype,
-            state_dtype(deployment.model),
-            sequence_parallel_moe=sequence_parallel_moe(deployment.model, strategy),
-            fill=deployment.dp_load_ratio,
-            ends=stage.ends,
-        )
+        graph = lower_cut(stage.of(model), part, stage.ends, passes)
         graph = decode_context(graph, shared_cache(deployment))
         graph = with_popularity(graph, popularity_of(deployment.settings))
-        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)

@@ -10,6 +10,7 @@ from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import Capacity, Deployment, EngineOption, Knob, MemoryUse, Networks, StageWork
+from gnomon.engines.tiers import check_tiers
 from gnomon.engines.vllm import (
     ENGINE,
     degrees,
@@ -175,6 +176,7 @@ class Vllm:
         from gnomon.sim.serving.caches.tiered import TieredBlocks
 
         use, settings = self.memory(deployment), deployment.settings
+        check_tiers(use, deployment)
         longest = int(settings["max_model_len"])
         held = use.longest(longest)
         if held < longest:
@@ -188,7 +190,7 @@ class Vllm:
         cache: Callable[..., Any] = HashedBlocks if settings["enable_prefix_caching"] else CountedBlocks
         if settings["kv_offloading_size"]:
             cache = TieredBlocks
-        return ServingLimits(
+        found = ServingLimits(
             by_priority=settings["scheduling_policy"] == "priority",
             policy=self.policy(settings, images=deployment.images is not None),
             **(_images().limits(deployment, self.release) if deployment.images else {}),
@@ -205,6 +207,7 @@ class Vllm:
             **offload.limits(deployment, use),
             **self._overheads(deployment).latencies(front_end=settings["front_end"]),
         )
+        return deployment.techniques.limits(found, deployment)
 
     def policy(self, settings: Mapping[str, Any], images: bool = False) -> Callable[..., Any] | None:
         """The scheduler of these settings, and of requests with images; the simulator's default where it does."""
@@ -237,10 +240,11 @@ class Vllm:
         tower = _images().tower_cost(deployment) if deployment.images else None
         place = None if stage is None else self.stages(deployment).index(stage)
         prefetch = weight_offload.prefetch_cost(deployment, place)
-        return StepModel(
+        found = StepModel(
             graph=graph, machine=machine, host=host, adapters=adapters, drafting=drafting, tower=tower,
             prefetch=prefetch,
         )  # fmt: skip
+        return deployment.techniques.costs(found, deployment)
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> DrawnCost:
         from gnomon.cost.ranked import ranked  # one step compiles no table
@@ -286,5 +290,5 @@ def _images() -> Any:
 
 def _check_blocks(deployment: Deployment) -> None:
     """A technique with its own GEMM kernels reads blocks in its own way."""
-    if deployment.techniques is None or not deployment.techniques.brings_gemm_kernels:
+    if not deployment.techniques.brings_gemm_kernels:
         check_blocks(deployment.model, deployment.strategy)

@@ -40,7 +40,7 @@ def check_formats(deployment: Deployment) -> None:
 def run_model(deployment: Deployment, experts: str = "") -> Model:
     """The model with every format as it runs; a technique with its own GEMM kernels runs them as stored. `experts` is
     the kernel of experts that an engine with vLLM's layers has by a setting of its own."""
-    if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
+    if deployment.techniques.brings_gemm_kernels:
         for name, value in _asked(deployment).items():
             if value != AUTO:
                 message = f"'{value}' is not run: a technique here brings GEMM kernels of its own"

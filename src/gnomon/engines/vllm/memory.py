@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.engines.base import Deployment, MemoryUse
+from gnomon.engines.base import Deployment, MemoryUse, RankBytes
+from gnomon.engines.tiers import with_tiers
 from gnomon.engines.vllm import lora, reserve
 from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
@@ -23,7 +24,8 @@ UNLIMITED = 2**31
 class _Rank:
     """One rank of a pipeline stage."""
 
-    parts: dict[str, float]
+    held: RankBytes
+    kv: float
     blocks: int
 
 
@@ -34,16 +36,20 @@ def memory(deployment: Deployment, release: Release = FIRST) -> MemoryUse:
     usable = reserve.visible_bytes(deployment.pool.chip) * deployment.settings["gpu_memory_utilization"]
     plan = layout(model, deployment.kv_dtype, strategy.tp, deployment.settings["block_size"])
     ranks = [_rank(deployment, usable, plan, stage, release) for stage in stages(model, strategy.pp)]
-    fullest = min(ranks, key=lambda rank: (rank.blocks, rank.parts["kv"]))
+    fullest = min(ranks, key=lambda rank: (rank.blocks, rank.kv))
 
     def sequence_blocks(tokens: int, new: int) -> int:
         return plan.sequence_blocks(tokens, new, shared)
 
     plain = len(plan.groups) == 1 and plan.groups[0].keeps.kind == "full" and shared == 1
-    return MemoryUse(
+    held = fullest.held
+    use = MemoryUse(
         total_bytes=deployment.pool.chip.memory_bytes,
         usable_bytes=usable,
-        parts=fullest.parts | {"kv": max(fullest.parts["kv"], 0.0)},
+        parts={
+            "weights": held.weights, "activations": held.activations, "runtime": held.runtime,
+            "kv": max(fullest.kv, 0.0),
+        },
         kv_blocks=fullest.blocks,
         kv_bytes_per_token=_per_token(deployment),
         block_tokens=plan.block_tokens,
@@ -53,7 +59,8 @@ def memory(deployment: Deployment, release: Release = FIRST) -> MemoryUse:
         step_tokens=int(deployment.settings["max_num_batched_tokens"]),
         host_bytes=host_bytes(deployment),
         sequence_blocks=None if plain else sequence_blocks,
-    )
+    )  # fmt: skip
+    return with_tiers(use, held, deployment)
 
 
 def _per_token(deployment: Deployment) -> float:
@@ -68,13 +75,12 @@ def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: Stage
     weights += redundant_bytes(deployment, stage)
     weights += lora.slot_bytes(deployment, stage)
     weights -= device_bytes(deployment, stage)
-    extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
-    activations = reserve.activation_bytes(model, settings, strategy, stage, release) + extra
+    activations = reserve.activation_bytes(model, settings, strategy, stage, release)
     runtime = reserve.runtime_bytes(model, settings, strategy, deployment.pool.chip, release)
-    kv = usable - weights - activations - runtime
+    held = RankBytes(weights=weights, activations=activations, runtime=runtime)
+    held = deployment.techniques.memory(held, deployment)
+    kv = usable - held.weights - held.activations - held.runtime
     page = plan.block_bytes(stage.numbers)
     # Where nothing is kept, the rank limits nothing as long as its weights fit.
-    held = kv // page if page else float(UNLIMITED)
-    blocks = int(held) - NULL_BLOCKS
-    parts = {"weights": weights, "activations": activations, "runtime": runtime, "kv": kv}
-    return _Rank(parts=parts, blocks=blocks if kv > 0 else min(blocks, 0))
+    blocks = int(kv // page if page else float(UNLIMITED)) - NULL_BLOCKS
+    return _Rank(held=held, kv=kv, blocks=blocks if kv > 0 else min(blocks, 0))

@@ -185,7 +185,7 @@ def _not_priced(deployment: Deployment) -> str:
         return "weights on the host are not priced with drafts"
     if settings["enable_eplb"]:
         return "weights on the host are not priced with enable_eplb"
-    if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
+    if deployment.techniques.brings_gemm_kernels:
         return "weights on the host are not priced with GEMM kernels of a technique"
     if how == PREFETCH and settings["enable_lora"]:
         return "vLLM does not prefetch weights of layers that adapters are added to"

@@ -12,7 +12,7 @@ from gnomon import catalog
 from gnomon.engines import planned_training_engine, training_operations_of, training_readers
 from gnomon.engines.training.job import check_job
 from gnomon.engines.training.launched import SHELL, LaunchedProgram, launched_program
-from gnomon.engines.training.operations import NOTHING, ImportedTraining, ModelShape
+from gnomon.engines.training.operations import ImportedTraining, ModelShape
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
 from gnomon.load.chips import chip as find_chip
@@ -202,11 +202,18 @@ def _plan(model: str, pool: Pool, run: _Run) -> Plan:
         per_node=run.program.per_node if odd else pool.unusual_node_size,
         power_limit_w=pool.power_limit_w,
         replicas=1,
-        strategy=read.strategy,
+        strategy=replace(read.strategy, techniques=tuple(_techniques(read))),
         dtype=read.dtype,
         engine=EngineChoice(name=run.engine, version=read.version, settings=read.recipe.settings),
         load=read.load,
     )
+
+
+def _techniques(read: ImportedTraining) -> Iterator[str]:
+    """What its options ask for, as a plan writes it."""
+    for name, values in read.techniques.items():
+        given = (f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items())
+        yield f"{name}:{','.join(given)}" if values else name
 
 
 def _check_total(total: int, plan: Plan, pool: Pool) -> None:
@@ -262,6 +269,6 @@ def _command(engine: str, plan: Plan) -> str:
     if operations is None or plan.strategy.techniques:
         return ""
     try:
-        return shlex.join(operations.command(job_of(plan), NOTHING))
+        return shlex.join(operations.command(job_of(plan)))
     except GnomonError:
         return ""

@@ -11,7 +11,7 @@ from gnomon.spec import Estimate, Model, Pool
 from gnomon.spec.answers import Fit, Prediction
 from gnomon.spec.questions.tried import TryQuestion
 from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, TechniqueComparison, times
-from gnomon.techniques import Technique, Trial
+from gnomon.techniques import AnyTechnique, Trial
 from gnomon.units import format_bytes, format_duration
 
 BATCH, CONTEXT = 8, 2048
@@ -93,7 +93,7 @@ class _Served:
 
 
 def compare_serving(
-    one: Technique,
+    one: AnyTechnique,
     trial: Trial,
     question: TryQuestion,
     named: tuple[str, Model],

@@ -17,7 +17,7 @@ from gnomon.spec import Estimate, TrainingLoad
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.questions.tried import TryQuestion
 from gnomon.spec.tried import NO_CHANGE, NONE, TechniqueComparison, times
-from gnomon.techniques import Technique, TrainingTechnique, Trial, variants
+from gnomon.techniques import AnyTechnique, Trial, variants
 from gnomon.units import format_bytes
 
 SEQ, EACH_CHIP = 8192, 8
@@ -43,7 +43,7 @@ class _Compared:
 
 
 def compare_training(
-    one: TrainingTechnique, trial: Trial, question: TryQuestion, bound: TrainingBinding, progress: Progress | None
+    one: AnyTechnique, trial: Trial, question: TryQuestion, bound: TrainingBinding, progress: Progress | None
 ) -> TechniqueComparison:
     """The best plan with a technique against the best without. Errors name the fields of a plan."""
     check_chips(bound.pool.count)
@@ -66,7 +66,7 @@ def compare_training(
     return _comparison(one, trial, found, inputs)
 
 
-def _spaces(one: TrainingTechnique, trial: Trial, plain: Search) -> tuple[list[Search], list[Search]]:
+def _spaces(one: AnyTechnique, trial: Trial, plain: Search) -> tuple[list[Search], list[Search]]:
     """Plans without the technique and plans with it. A technique that is a choice of plan divides the grid."""
     ways = one.ways(plain.grid)
     if ways is not None:
@@ -95,14 +95,11 @@ def _reject_reason(plain: Search, within: Sequence[Search]) -> str:
         return f"no plan of {plain.model.name} on {plain.pool.words} could use it"
     search = within[0]
     if search.applied and not search.allowed.any():
-        row = 0
-        return search.applied.reject_reason(
-            search.case, search.grid.strategy(row), search.grid.recipe(row, search.optimizer)
-        )
+        return search.applied.reject_reason(search.case)
     return "no plan with it fits in memory"
 
 
-def _comparison(one: Technique, trial: Trial, found: _Compared, inputs: Mapping[str, Any]) -> TechniqueComparison:
+def _comparison(one: AnyTechnique, trial: Trial, found: _Compared, inputs: Mapping[str, Any]) -> TechniqueComparison:
     before, after, neither, gain = found.before, found.after, found.neither, found.gain
     helps, verdict = _verdict(found, trial.against)
     if helps and neither and after and neither.step_time_s.value < after.step_time_s.value:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.engines import Deployment, Engine, MemoryUse
+from gnomon.engines.base import ServingCase
 from gnomon.errors import InputError
 from gnomon.planning.deploy import Binding, ReplicaSpec, title_of
 from gnomon.planning.memory.network import fit_network, memory_beside
 from gnomon.planning.proposals import named
-from gnomon.planning.shortage import shortage
+from gnomon.planning.shortage import shortage, tier_shortage
 from gnomon.planning.steps.network import KINDS, check_served
 from gnomon.planning.unmodelled import with_unmodelled
 from gnomon.spec import Strategy
 from gnomon.spec.answers import Change, Fit, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
-from gnomon.techniques import DeploymentDraft
 
 CONTEXT_STEP = 1024
 SHORT = 1025
@@ -66,7 +66,7 @@ def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> F
     return Fit(
         title=title_of(engine, deployment),
         fits=fits,
-        cause=None if fits else _cause(use, wanted, margin),
+        cause=None if fits else tier_shortage(use, deployment.pool) or _cause(use, wanted, margin),
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,
@@ -80,8 +80,9 @@ def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> F
         close=abs(margin) < use.slack_bytes,
         block_tokens=use.block_tokens,
         host_bytes=use.host_bytes,
+        nvme_bytes=use.nvme_bytes,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
-        techniques=deployment.techniques.metrics(use, deployment) if deployment.techniques else {},
+        techniques=deployment.techniques.metrics(use, deployment),
         inputs=inputs | {"context": wanted},
     )
 
@@ -142,7 +143,7 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
 
 
 def _formats(deployment: Deployment) -> list[str]:
-    if deployment.techniques is not None:  # which may have chosen the format
+    if deployment.techniques:  # which may have chosen the format
         return [deployment.dtype]
     own = DIGITS_OF.get(deployment.dtype, 0.0)
     return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]
@@ -195,7 +196,7 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
         strategy = replace(here, tp=tp, ep=tp * here.dp if here.ep == here.tp * here.dp and here.ep > 1 else here.ep)
         if not named(deployment.pool, strategy.ranks):  # a cluster's file has no more chips
             break
-        draft = DeploymentDraft(
+        draft = ServingCase(
             model=deployment.model, pool=deployment.pool.resized(strategy.ranks), strategy=strategy, dtype=dtype,
             kv_dtype=deployment.kv_dtype, settings=deployment.settings,
         )  # fmt: skip

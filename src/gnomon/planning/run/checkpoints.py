@@ -40,14 +40,14 @@ class CheckpointTimes:
 
 def checkpoint_times(step: TrainingStep, asked: FaultTolerance) -> CheckpointTimes:
     """A checkpoint has the weights and the states of the optimizer; reads are as fast as writes."""
-    figures, case, host = step.figures, step.case, _host(step, asked)
+    figures, case, host = step.figures, step.priced, _host(step, asked)
     states = step.traits.optimizers[step.job.recipe.optimizer]
     total = step.job.model.parameters * (states.state_bytes + states.weight_bytes)
-    own = float(rank_bytes(figures, case)[0])
-    mine = own * float(neighbours(figures, case)[0])
+    own = float(rank_bytes(case)[0])
+    mine = own * float(neighbours(case)[0])
     copy = 0.0
     if host is not None:
-        copy = own / host.copy_bytes_s(int(neighbours(figures, case)[0]))
+        copy = own / host.copy_bytes_s(int(neighbours(case)[0]))
         _check_memory(mine, host, asked.mode)
     load = total / _shared_bytes_s(step, asked)
     upload = load + FINISHED_S

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.base import Deployment
+from gnomon.planning.serving.arriving import router_of
 from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures, statistics
 from gnomon.planning.serving.kv_transfer import KvTransfer, kv_transfer
 from gnomon.planning.serving.replicas import Replica, Setup
@@ -25,10 +26,9 @@ from gnomon.search.bounds import Demand, KnownSteps, disaggregated_bounds
 from gnomon.search.judge import NO_PEAKS, Peaks, least_of_windows, same_schedule
 from gnomon.sim.serving import ServingRun
 from gnomon.sim.serving.apart import StagedRun, StageRun, as_one, decode, prefill, sent_s
-from gnomon.sim.serving.routers import router
 from gnomon.sim.serving.system import ReplicaModel, ServingStage, simulate_system
 from gnomon.spec import Cluster, Requests, ServingLimits
-from gnomon.spec.plan import LOAD_AWARE, WHOLE
+from gnomon.spec.plan import WHOLE
 from gnomon.spec.workload import STATISTICS, Floats
 
 CLEARLY = 1.02
@@ -200,32 +200,31 @@ class PoolsEvaluator(ServingEvaluator):
         pool = plan.family.prefill
         assert pool is not None
         ahead, behind = self.replicas[pool.family], self.replicas[plan.family]
-        if self._arrivals.router in LOAD_AWARE:
+        if self._arrivals.load_aware:
             costs = [(each.cost, each.limits, each.curves) for each in (behind, ahead)]
             return self._staged(plan, share, (*costs[0], *costs[1]))
-        name = self._arrivals.router
         first, number = self._prompted(pool, share)
         transfer_s = self._transfer(plan)
 
         def answers() -> StageRun:
-            return decode(first, [_model(behind)] * plan.replicas, router(name, 1), transfer_s)
+            return decode(first, [_model(behind)] * plan.replicas, router_of(self._arrivals, 1), transfer_s)
 
         second, _ = self._stage((behind.cost_key, plan.replicas, number, id(transfer_s)), behind.limits, answers)
         return as_one([first, second])
 
     def _prompted(self, pool: Candidate, share: Requests) -> tuple[StageRun, int]:
         """The prefill stage of a plan, and its number."""
-        ahead, name = self.replicas[pool.family], self._arrivals.router
+        ahead = self.replicas[pool.family]
 
         def prompts() -> StageRun:
-            return prefill(share, [_model(ahead)] * pool.replicas, router(name, 0))
+            return prefill(share, [_model(ahead)] * pool.replicas, router_of(self._arrivals))
 
         return self._stage((ahead.cost_key, pool.replicas, _digest(share)), ahead.limits, prompts)
 
     def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
         """A plan whose prompts alone miss a goal needs no decode stage."""
         pool = plan.family.prefill
-        if pool is not None and level is not Level.TO_THE_END and self._arrivals.router not in LOAD_AWARE:
+        if pool is not None and level is not Level.TO_THE_END and not self._arrivals.load_aware:
             lost = self._lost(plan, pool, rate_per_s, routed)
             if lost is not None:
                 return lost, NO_PEAKS
@@ -286,17 +285,17 @@ class PoolsEvaluator(ServingEvaluator):
     def _staged(self, plan: Candidate, share: Requests, costs: Any) -> StagedRun:
         """Both stages by some costs; together where the router looks at the replicas."""
         cost, limits, curves, ahead, its_limits, its_curves = costs
-        pool, name = plan.family.prefill, self._arrivals.router
+        pool, arrivals = plan.family.prefill, self._arrivals
         assert pool is not None
         first = [ReplicaModel(cost=ahead, limits=its_limits, curves=its_curves)] * pool.replicas
         second = [ReplicaModel(cost=cost, limits=limits, curves=curves)] * plan.replicas
         transfer_s = self._transfer(plan)
-        if name not in LOAD_AWARE:
-            prompts = prefill(share, first, router(name, 0))
-            return as_one([prompts, decode(prompts, second, router(name, 1), transfer_s)])
+        if not arrivals.load_aware:
+            prompts = prefill(share, first, router_of(arrivals))
+            return as_one([prompts, decode(prompts, second, router_of(arrivals, 1), transfer_s)])
         stages = (
-            ServingStage(replicas=first, router=router(name, 0)),
-            ServingStage(replicas=second, router=router(name, 1), transfer_s=transfer_s),
+            ServingStage(replicas=first, router=router_of(arrivals)),
+            ServingStage(replicas=second, router=router_of(arrivals, 1), transfer_s=transfer_s),
         )
         return StageRun.of_system(simulate_system(share, stages))
 

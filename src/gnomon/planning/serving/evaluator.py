@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost.step import StepCost
+from gnomon.planning.serving.arriving import router_of
 from gnomon.planning.serving.replicas import Replica, Replicas
 from gnomon.planning.serving.seen import Seen, steady_times
 from gnomon.planning.steps.energy import power_use
@@ -31,7 +32,6 @@ from gnomon.search.judge import (
 )
 from gnomon.sim.serving import Curves, ServingRun, simulate
 from gnomon.sim.serving.held import HeldRun, simulate_on
-from gnomon.sim.serving.routers import router
 from gnomon.sim.serving.system import ReplicaModel, ServingStage, simulate_system
 from gnomon.spec import Goal, ServingLimits
 from gnomon.spec.workload import METRICS, STATISTICS, Floats
@@ -269,7 +269,7 @@ class ServingEvaluator:
         if together == 1:
             return [simulate(share, cost, limits, curves=curves) for share in routed.shares]
         replicas = (ReplicaModel(cost=cost, limits=limits, curves=curves),) * together
-        stages = (ServingStage(replicas=replicas, router=router(self._arrivals.router)) for _ in routed.shares)
+        stages = (ServingStage(replicas=replicas, router=router_of(self._arrivals)) for _ in routed.shares)
         pools = (simulate_system(share, (stage,)) for share, stage in zip(routed.shares, stages, strict=True))
         return [run for pool in pools for run in pool.stages[0]]
 

@@ -270,7 +270,7 @@ class MixedSearch:
 
 def may_be_mixed(task: PlanTask) -> bool:
     """Whether mixtures are planned for the task's objective and router."""
-    return task.objective.name in OBJECTIVES and task.arrivals.router in ROUTED
+    return task.objective.name in OBJECTIVES and task.arrivals.router in ROUTED and not task.arrivals.routes
 
 
 def search_mixed(search: MixedSearch) -> MixedPlan:
@@ -285,7 +285,7 @@ def carrying_mixture(search: MixedSearch) -> MixedPlan:
     if task.objective.name not in OBJECTIVES:
         hint = "Use cost or throughput, or --pools aggregated."
         raise InputError("mixtures are planned by cost or throughput", where="--objective", hint=hint)
-    if task.arrivals.router not in ROUTED:
+    if task.arrivals.router not in ROUTED or task.arrivals.routes:
         hint = "Leave it out, or use --pools aggregated."
         raise InputError("a mixture goes by the router weighted", where="--router", hint=hint)
     for _ in range(TRIES):

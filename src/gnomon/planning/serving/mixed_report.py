@@ -15,7 +15,7 @@ from gnomon.planning.serving.labels import pool_label
 from gnomon.planning.serving.mixed import MixedPlan, MixedPool, MixedSearch
 from gnomon.planning.serving.report import known_times, planned_load, pool_of_plan
 from gnomon.planning.serving.unread import one_by_one, unread_columns
-from gnomon.planning.unmodelled import idle_in_plans
+from gnomon.planning.unmodelled import assumed_by, idle_in_plans
 from gnomon.search import Candidate
 from gnomon.search.mixture import ReplicaKind, best_by
 from gnomon.spec import Goal, NotModelled, Plan
@@ -33,6 +33,7 @@ def mixed_report(search: MixedSearch, found: MixedPlan) -> PlanReport:
         title=task.title,
         not_modelled=(
             *first.engine.not_modelled(task.engine.settings, first.deployment),
+            *assumed_by(first.deployment),
             *_not_modelled(search, found),
             *unread_columns(task.arrivals.whole, task.arrivals.load, task.arrivals.trace),
             *one_by_one(task.arrivals.load, task.arrivals.trace),

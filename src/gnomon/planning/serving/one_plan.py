@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.errors import DoesNotFitError, InputError
+from gnomon.planning.serving.arriving import arriving
 from gnomon.planning.serving.evaluator import (
     GROWN,
     MOST_REQUESTS,
@@ -80,7 +81,7 @@ class PoolsRun:
 def pools_under(given: PoolsInput, goals: Sequence[Goal]) -> dict[str, Any]:
     """The figures of a plan with several pools under its load, by the names that those of one pool have: over the same
     part of a run, and judged in the same way."""
-    arrivals = Arrivals(given.load, given.router, given.trace)
+    arrivals = arriving(Arrivals(given.load, given.router, given.trace), given.techniques, given.case)
     rate = arrivals.rate_per_s
     if not rate:
         raise InputError("the load has no rate", where="load.rate_per_s", hint="Give --rate.")
@@ -109,7 +110,7 @@ def _settled(given: PoolsInput, arrivals: Arrivals) -> list[PoolsRun]:
         routed = arrivals.of(1, count, span).at_rate(arrivals.rate_per_s)
         if routed.requests <= sum(len(one.stream) for one in served):
             return served
-        served = [_served(given, share) for share in routed.shares]
+        served = [_served(given, arrivals, share) for share in routed.shares]
         judged = [run for one in served for run in one.judged]
         grows = routed.requests >= GROWN and any(map(falls_behind, judged))
         if grows or routed.requests >= MOST_REQUESTS or all(map(_has_settled, judged)):
@@ -118,10 +119,12 @@ def _settled(given: PoolsInput, arrivals: Arrivals) -> list[PoolsRun]:
         span = float(count)
 
 
-def _served(given: PoolsInput, stream: Requests) -> PoolsRun:
+def _served(given: PoolsInput, arrivals: Arrivals, stream: Requests) -> PoolsRun:
     system = bound_pools(given, stream)
     for pool in system.pools:
-        check_lengths(stream, given.load.trace, given.trace, pool.spec.replica, pool.limits.max_context)
+        check_lengths(
+            stream, given.load.trace, None if arrivals.asks else given.trace, pool.spec.replica, pool.limits.max_context
+        )
     return PoolsRun(system=system, run=system.run(stream), stream=stream)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
+from gnomon.engines.base import Case
+from gnomon.engines.techniques import RouterMaker
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec
+from gnomon.planning.serving.arriving import of_clients
 from gnomon.planning.serving.kv_transfer import KvTransfer, kv_transfer
 from gnomon.planning.serving.results import ReplicaResult, ResultOptions
 from gnomon.planning.steps.energy import power_use
@@ -61,6 +64,16 @@ class PoolsInput:
     asked: Mapping[str, Any]
     concurrency: int | None = None
     options: ResultOptions = field(default_factory=ResultOptions)
+
+    @property
+    def techniques(self) -> tuple[str, ...]:
+        """Of all pools."""
+        return tuple(dict.fromkeys(name for pool in self.pools for name in pool.replica.techniques))
+
+    @property
+    def case(self) -> Case:
+        first = self.pools[0].replica
+        return Case(model=first.model, pool=first.pool)
 
 
 @dataclass(frozen=True)
@@ -143,6 +156,8 @@ class PooledSystem:
     router: str
     how: str
     """Of `KV_TRANSFERS`."""
+    routes: RouterMaker | None = None
+    """The router of a technique, in the place of the one that is named."""
 
     @cached_property
     def stages(self) -> tuple[tuple[BoundPool, ...], ...]:
@@ -198,7 +213,7 @@ class PooledSystem:
         stages = [
             ServingStage(
                 replicas=[replica for pool in stage for replica in models[id(pool)]],
-                router=router(self.router, number),
+                router=self.routes(number) if self.routes else router(self.router, number),
                 transfer_s=self.transfer if number else None,
             )
             for number, stage in enumerate(self.stages)
@@ -237,7 +252,7 @@ class PooledSystem:
         """Routers that look at the replicas use all of them; others send a share to each, and the first that is full
         decides."""
         each = [(pool, weight) for pool, weight in zip(self.pools, self.weights, strict=True) if pool in stage]
-        if self.router in LOAD_AWARE:
+        if self.routes or self.router in LOAD_AWARE:
             return sum(pool.spec.replicas * pool.sustained for pool, _ in each)
         weighted = self.router == "weighted"
         total = sum(pool.spec.replicas * (weight if weighted else 1.0) for pool, weight in each)
@@ -258,7 +273,9 @@ def bound_pools(given: PoolsInput, stream: Requests) -> PooledSystem:
     if pools[0].role != BOTH and len(formats) > 1:
         hint = "Give --kv-dtype."
         raise InputError(f"pools keep the KV cache in {' and '.join(sorted(formats))}", where="--pool", hint=hint)
-    return PooledSystem(pools, given.router, given.kv_transfer)
+    chosen = of_clients(given.techniques)
+    routes = chosen.router(partial(router, given.router), given.case) if chosen.routes else None
+    return PooledSystem(pools, given.router, given.kv_transfer, routes)
 
 
 def drawn_costs(system: PooledSystem, draws: int, longest: int) -> list[Costs]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.cost.step import StepCost
-from gnomon.engines.base import Deployment, Engine
+from gnomon.engines.base import Deployment, Engine, ServingCase
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.deploy import Binding
 from gnomon.planning.serving.images import with_images
@@ -15,7 +15,6 @@ from gnomon.search import PlanFamily
 from gnomon.sim.serving import Curves
 from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
 from gnomon.spec.loads.images import RequestImages
-from gnomon.techniques import DeploymentDraft
 
 CONTEXT_STEP = 1024
 """A context that must shrink to fit the cache shrinks to a multiple of this."""
@@ -72,7 +71,7 @@ class Setup:
         self, chip: str, strategy: Strategy, dtype: str, settings: Mapping[str, Any]
     ) -> tuple[Engine, Deployment]:
         binding = self.bindings[chip]
-        draft = DeploymentDraft(
+        draft = ServingCase(
             model=self.model,
             pool=replace(binding.pool, count=strategy.ranks),
             strategy=strategy,

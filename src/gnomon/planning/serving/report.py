@@ -22,7 +22,7 @@ from gnomon.planning.serving.slots import slots_of_plan
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.unread import idle_settings, one_by_one, unread_columns
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
-from gnomon.planning.unmodelled import idle_in_plans, set_aside
+from gnomon.planning.unmodelled import assumed_by, idle_in_plans, set_aside
 from gnomon.search import Candidate, PlanFamily, Score, SearchResult, highest_rate, pareto
 from gnomon.search.neighbours import (
     Neighbour,
@@ -79,6 +79,7 @@ def report(
                 question.engine.settings, replica.deployment, _idle(question, replica, best), under_load=True
             ),
             *_not_modelled(question, best),
+            *assumed_by(replica.deployment),
             *unread_columns(question.arrivals.whole, question.arrivals.load, question.arrivals.trace, [replica.limits]),
             *one_by_one(question.arrivals.load, question.arrivals.trace),
             *idle_in_plans(question.fleet, question.model),

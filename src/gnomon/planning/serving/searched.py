@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gnomon.engines.base import ServingCase
 from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.disaggregated import PoolsEvaluator, disaggregated_space
@@ -15,7 +16,7 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.search import Level, PlanFamily
 from gnomon.spec import Model, ServingLoad, Strategy
 from gnomon.spec.plan import AGGREGATED, DISAGGREGATED
-from gnomon.techniques import WHERE, DeploymentDraft, served
+from gnomon.techniques import SERVING, WHERE, applied
 
 SEARCH_REQUESTS = 2_000
 TRACE_REQUESTS = 4_000
@@ -82,14 +83,15 @@ def formats_of(task: PlanTask) -> tuple[str, ...]:
 def _fixed_format(task: PlanTask) -> str | None:
     """The number format that techniques choose, where they do. Raises where one applies to no plan."""
     with named_as(WHERE, "--with"):
-        chosen = served(task.techniques)
-        chosen.check_simulated()
+        chosen = applied(SERVING, task.techniques)
         named = task.dtypes or ()
         single = named[0] if len(named) == 1 else None
         each = [
-            DeploymentDraft(model=task.model, pool=pool, strategy=Strategy(), dtype=single, kv_dtype=task.kv_dtype)
+            ServingCase(model=task.model, pool=pool, strategy=Strategy(), dtype=single, kv_dtype=task.kv_dtype)
             for pool in task.fleet.pools
         ]
+        for draft in each:
+            chosen.check_simulated(draft)
         found = {chosen.rewrite(draft).dtype for draft in each} - {single}
     if found and task.dtypes is not None:
         message = f"the techniques set the weight format to {', '.join(sorted(map(str, found)))}"

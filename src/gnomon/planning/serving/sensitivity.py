@@ -64,10 +64,10 @@ def _inputs(task: PlanTask, best: Best) -> Iterator[Changed]:
     load, rate = arrivals.load, task.job.rate_per_s
 
     def lengths(**other: float) -> PlanTask:
-        return replace(task, arrivals=replace(arrivals, lengths=replace(arrivals.lengths, **other)))
+        return replace(task, load=replace(task.load, lengths=replace(task.load.lengths, **other)))
 
     def at_rate(times: float) -> PlanTask:
-        return replace(task, arrivals=replace(arrivals, load=replace(load, rate_per_s=times * rate)))
+        return replace(task, load=replace(task.load, load=replace(load, rate_per_s=times * rate)))
 
     own = float(whole.unshared_tokens.mean())
     shared = 1 - own / float(whole.input_tokens.mean())

@@ -19,7 +19,7 @@ from gnomon.planning.serving.results import ResultOptions, results
 from gnomon.planning.serving.slots import slots_of_run
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
-from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
+from gnomon.planning.unmodelled import assumed_by, idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded, sustained_rps
 from gnomon.sim.serving import Recorder, RunLog, ServingRun, saturation_rps, simulate
 from gnomon.sim.serving.closed import simulate_closed
@@ -53,9 +53,10 @@ def simulate_replica(
     replica, load = given.replica, given.load
     engine, deployment = replica.engine, with_images(replica.engine, replica.deploy(), load.images)
     closed = given.concurrency is not None
-    stream = draw(load, given.trace, closed=closed)
+    drawn = draw(load, given.trace, closed=closed)
+    stream = deployment.techniques.requests(drawn, deployment)
     cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
-    check_lengths(stream, load.trace, given.trace, replica, limits.max_context)
+    check_lengths(stream, load.trace, given.trace if stream is drawn else None, replica, limits.max_context)
     log = RunLog()
     opened = given.concurrency is None and stream.follows is None
     if opened:
@@ -75,7 +76,8 @@ def simulate_replica(
         *engine.not_modelled(replica.settings, deployment, idle, under_load=True),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
-        *idle_seed(load, given.trace, stream, closed),
+        *idle_seed(load, given.trace, drawn, closed),
+        *assumed_by(deployment),
         *idle_rate(load, stream),
         *unread_columns(stream, load, given.trace, [limits]),
         *unused_times(given.trace, given.concurrency),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.errors import InputError
+from gnomon.planning.serving.arriving import sent
 from gnomon.planning.serving.bands import DRAWN, PART, Band, band_of
 from gnomon.planning.serving.goals import with_bands
 from gnomon.planning.serving.pools import (
@@ -22,7 +23,7 @@ from gnomon.planning.serving.pools import (
 from gnomon.planning.serving.results import pool_results
 from gnomon.planning.serving.simulate import check_lengths, settled_run, stream_words
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
-from gnomon.planning.unmodelled import idle_rate, idle_seed
+from gnomon.planning.unmodelled import assumed_by, idle_rate, idle_seed
 from gnomon.search.judge import overloaded, sustained_rps
 from gnomon.sim.serving import RunLog, ServingRun
 from gnomon.sim.serving.run import StepTotals
@@ -38,10 +39,12 @@ from gnomon.spec.workload import METRICS
 def simulate_pools(given: PoolsInput, progress: Callable[[int], None] | None = None) -> ServingReport:
     """Serve the load on the pools and report the latencies that clients see."""
     closed = given.concurrency is not None
-    stream = draw(given.load, given.trace, closed=closed)
+    drawn = draw(given.load, given.trace, closed=closed)
+    stream = sent(drawn, given.techniques, given.case)
     system = bound_pools(given, stream)
     for pool in system.pools:
-        check_lengths(stream, given.load.trace, given.trace, pool.spec.replica, pool.limits.max_context)
+        trace = given.trace if stream is drawn else None
+        check_lengths(stream, given.load.trace, trace, pool.spec.replica, pool.limits.max_context)
     logged = bool(given.options.goals or given.options.series)
     logs = {place: [RunLog() for _ in range(pool.spec.replicas)] for place, pool in enumerate(system.pools)}
     run = system.run(stream, given.concurrency, logs=logs if logged else None)
@@ -177,6 +180,7 @@ def _unmodelled(given: PoolsInput, system: PooledSystem, stream: Requests, preem
         idle = idle_settings(pool.engine, pool.deployment, spec.settings, stream, preempted)
         for one in pool.engine.not_modelled(spec.settings, pool.deployment, idle, under_load=True):
             listed[one.option, one.why] = one
+        listed |= {(one.option, one.why): one for one in assumed_by(pool.deployment)}
     yield from listed.values()
     if system.transfer:
         yield from UNSENT

@@ -8,13 +8,17 @@ from functools import cached_property
 from typing import Any
 
 from gnomon import catalog
+from gnomon.engines.base import Case
+from gnomon.errors import named_as
 from gnomon.planning.deploy import Binding
+from gnomon.planning.serving.arriving import arriving
 from gnomon.planning.serving.replicas import Setup
 from gnomon.search import Objective, SearchJob
 from gnomon.search import objective as named_objective
 from gnomon.search.arrivals import Arrivals
 from gnomon.spec import Chip, Cluster, EngineChoice, Goal, Model
 from gnomon.spec.plan import AGGREGATED, MIXED, WHOLE
+from gnomon.techniques import WHERE
 from gnomon.units import format_duration, format_rate
 
 
@@ -30,7 +34,8 @@ class PlanTask:
     """By the chip's name."""
     engine: EngineChoice
     """With the settings as they were given."""
-    arrivals: Arrivals
+    load: Arrivals
+    """As it was asked for; see `arrivals`."""
     goals: tuple[Goal, ...]
     asked_objective: str | None
     dtypes: tuple[str, ...] | None
@@ -54,6 +59,12 @@ class PlanTask:
     """Times the drafts that are accepted by the settings."""
     asked: Mapping[str, Any] = field(default_factory=dict)
     """The question as it was given, without what has its default."""
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        """The load as replicas see it, with what techniques make of it."""
+        with named_as(WHERE, "--with"):
+            return arriving(self.load, self.techniques, Case(model=self.model, pool=self.fleet.pools[0]))
 
     @cached_property
     def job(self) -> SearchJob:

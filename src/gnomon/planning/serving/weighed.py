@@ -18,7 +18,7 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.search.best_first import Progress
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.answers.serving import WeighedTechnique
-from gnomon.techniques import ServingTechnique, served, techniques
+from gnomon.techniques import SERVING, applied, techniques
 from gnomon.units import format_duration, format_money, format_rate
 
 NARROW_KV = "fp8"
@@ -77,9 +77,9 @@ def plan_weighed(task: PlanTask, planner: Planner, progress: Progress | None = N
 def _choices(task: PlanTask) -> Iterator[WeighedChoice]:
     """Serving techniques, the KV cache in fewer bits, and what the engine offers; what was asked for is in every plan
     anyway."""
-    given = {one.name for one, _ in served(task.techniques).pairs}
+    given = applied(SERVING, task.techniques).names
     for one in techniques().values():
-        if isinstance(one, ServingTechnique) and one.name not in given:
+        if SERVING in one.work and one.searched and one.name not in given:
             why = "" if one.simulated else "a load cannot be simulated with it"
             kept = "precision" not in one.changes
             yield WeighedChoice(

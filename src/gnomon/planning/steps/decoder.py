@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gnomon.cost.lines import Steps
 from gnomon.engines import Deployment, Engine
 from gnomon.planning.deploy import title_of
 from gnomon.planning.steps.batches import check_size, prefill_steps
@@ -27,8 +28,9 @@ def predict_step(engine: Engine, deployment: Deployment, asked: Mapping[str, Any
         deployment = replace(deployment, dp_load_ratio=batch / (share * deployment.strategy.dp))
     use = engine.memory(deployment)
     kv = share * use.sequence_bytes(context + tokens, tokens)
-    waits = deployment.techniques.waits(deployment, steps, kv) if deployment.techniques else ()
-    price = replace(engine.step_model(deployment).price(steps), waits=tuple(wait.line for wait in waits))
+    price = engine.step_model(deployment).price(steps)
+    waits = deployment.techniques.waits(Steps(seconds=price.time_s.value, batch=steps, cached_bytes=kv), deployment)
+    price = replace(price, waits=tuple(wait.line(name) for name, wait in waits.items()))
     if asked.get("sustained"):
         price = price.sustained
     return prediction(

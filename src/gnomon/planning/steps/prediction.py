@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.cost.draws import normals
 from gnomon.cost.step import StepPrice
 from gnomon.engines import MemoryUse
-from gnomon.planning.shortage import shortage
+from gnomon.planning.shortage import shortage, tier_shortage
 from gnomon.planning.steps.energy import carbon_g
 from gnomon.spec import Estimate, Provenance, Strategy
 from gnomon.spec.answers import Prediction
@@ -46,8 +46,8 @@ def prediction(
         tokens_per_s=made / total.value,
         bound=bound,
         bound_share=share,
-        fits=used <= use.usable_bytes,
-        cause=shortage(use.parts, use.usable_bytes, sequences=cached[0], tokens=cached[1]),
+        fits=used <= use.usable_bytes and not use.full_tier,
+        cause=shortage(use.parts, use.usable_bytes, sequences=cached[0], tokens=cached[1]) or tier_shortage(use, pool),
         memory_parts=use.parts,
         memory_total_bytes=use.total_bytes,
         memory_usable_bytes=use.usable_bytes,

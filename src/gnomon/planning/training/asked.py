@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
+from gnomon.engines.training import Grid
 from gnomon.engines.training.job import check_job
 from gnomon.errors import GnomonError, InputError, placed
 from gnomon.planning.proposals import mend
@@ -19,7 +20,8 @@ from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import Plan, Pool, Recipe, Strategy
 from gnomon.spec.questions.training import SimulateTrainingQuestion
 from gnomon.spec.training_job import TrainingJob
-from gnomon.techniques import applied, asked
+from gnomon.techniques import TRAINING, applied, asked
+from gnomon.techniques.plans import check_given, settled
 
 SET_BY_TECHNIQUES = ("pp", "vp", "cp", "dp", "schedule", "recompute", "cp_comm")
 """Degrees and settings that techniques set unless they are given."""
@@ -72,7 +74,7 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
 
 def step_of(job: TrainingJob, engine: TrainingEngine, profile: Profile, given: Mapping[str, Any]) -> TrainingStep:
     """A job's step with what its techniques set, once it is known to be possible. They set nothing that was given."""
-    step = TrainingStep(engine, job, profile, applied(job.strategy.techniques))
+    step = TrainingStep(engine, job, profile, applied(TRAINING, job.strategy.techniques))
     step = replace(step, job=_settled(step, given)) if step.applied else step
     check_step(step.job, engine)
     return step
@@ -80,10 +82,11 @@ def step_of(job: TrainingJob, engine: TrainingEngine, profile: Profile, given: M
 
 def _settled(step: TrainingStep, given: Mapping[str, Any]) -> TrainingJob:
     job, chosen, case = step.job, step.applied, step.case
-    chosen.check(case, job.strategy, job.recipe)
-    chosen.check_given(job.strategy, job.recipe, given)
-    strategy, recipe = chosen.rewrite(job.strategy, job.recipe)
-    chosen.check(case, strategy, recipe)
+    own = job.strategy, job.recipe
+    chosen.check(case)
+    check_given(chosen, case, own, given)
+    strategy, recipe = settled(chosen, case, own)
+    chosen.check(replace(case, plans=Grid.of(strategy, recipe)))
     return replace(job, strategy=strategy, recipe=recipe)
 
 

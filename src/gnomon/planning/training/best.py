@@ -16,7 +16,7 @@ from gnomon.planning.training.step import TrainingStep, usable_bytes
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec.answers import Resolved, TrainingPlanReport
 from gnomon.spec.questions.training import PlanTrainingQuestion
-from gnomon.techniques import applied, asked, search_space
+from gnomon.techniques import TRAINING, applied, asked, search_space
 
 AUTO = "auto"
 Progress = Callable[[int], None]
@@ -42,7 +42,7 @@ def plan_asked(
 def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
     """What is searched one after the other: plans with the techniques, and for `auto` with one more each."""
     given = tuple(text for text in techniques if text != AUTO)
-    applied(given)
+    applied(TRAINING, given)
     more = [(*given, text) for text in search_space()] if AUTO in techniques else []
     return [given, *(words for words in more if joins(words))]
 

@@ -9,7 +9,7 @@ from gnomon.engines import TrainingEngine
 from gnomon.planning.training.checks import training_dtype
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training_job import TrainingJob
-from gnomon.techniques import applied
+from gnomon.techniques import TRAINING, applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,6 @@ class TrainingBinding:
             recipe=recipe,
             load=load,
             dtype=dtype or training_dtype(self.model, self.pool.chip),
-            techniques=applied(strategy.techniques).values,
+            techniques=applied(TRAINING, strategy.techniques).values,
             engine=f"{self.engine.name}@{self.engine.version}",
         )

@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnomon.cost.host_link import ROOM
+from gnomon.cost.tiers import HOST, rooms
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.planning.training.checks import CHIPS
-from gnomon.planning.training.search import DECIDING, Search, joins, label, search_of
+from gnomon.planning.training.search import Search, joins, label, search_of
 from gnomon.planning.training.step import usable_bytes
 from gnomon.spec.training import OPTIMIZERS
 from gnomon.techniques import search_space
+from gnomon.techniques.hosts import tier_bytes
+from gnomon.techniques.plans import unchanged
 from gnomon.units import format_bytes
 
+ORDER = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
+"""Of plans that techniques reject, the reason is told of the one with least of these, the first of them first."""
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
@@ -27,7 +31,7 @@ def infeasible(search: Search) -> GnomonError:
         return _unsuited(search)
     row = int(np.argmin(np.where(search.allowed, search.peak_bytes, np.inf) if search.applied else search.peak_bytes))
     if search.peak_bytes[row] <= usable:
-        return _no_host(search)
+        return _full_tier(search)
     chip, count = search.pool.chip, search.pool.count
     message = (
         f"no plan of {search.model.name} fits {count:,} x {chip.name}: the smallest ({label(search.grid, row)}) needs "
@@ -58,24 +62,27 @@ def _smaller(search: Search, optimizer: str) -> bool:
 def _unsuited(search: Search) -> InputError:
     """Of plans with the degrees that techniques ask for, why the first is no use; if none has them, that."""
     grid, names = search.grid, ", ".join(search.applied.names)
-    rows = [rows[0] for _, rows in grid.groups(DECIDING)]
-    pairs = [(grid.strategy(row), grid.recipe(row, search.optimizer)) for row in rows]
-    pairs = [pair for pair in pairs if search.applied.rewrite(*pair) == pair]
+    rows = np.flatnonzero(unchanged(search.applied, search.case))
     message = f"no plan of the search space has the degrees and the recipe that {names} requires"
-    if pairs:
-        message = f"no plan is left: {search.applied.reject_reason(search.case, *pairs[0])}"
+    if rows.size:
+        first = rows[np.lexsort([getattr(grid, name)[rows] for name in reversed(ORDER)])[0]]
+        case = replace(search.case, plans=grid.pick(np.array([first])))
+        message = f"no plan is left: {search.applied.reject_reason(case)}"
     return InputError(
         message, where="strategy.techniques", hint="Leave it out, or simulate a plan with `gnomon simulate train`."
     )
 
 
-def _no_host(search: Search) -> DoesNotFitError:
-    kept = search.applied.host_bytes(search.figures, search.case)
-    least = format_bytes(float(kept[search.allowed].min()))
-    host = search.pool.host
-    room = format_bytes(ROOM * host.memory_bytes) if host else "none"
+def _full_tier(search: Search) -> DoesNotFitError:
+    """Hosts have no room for what techniques keep there, in the first tier that is full for all plans."""
+    kept, room = tier_bytes(search.tier_peaks, search.case), rooms(search.pool.machine)
+    full = {tier: rows[search.allowed] for tier, rows in search.full_tiers.items()}
+    tier = next((tier for tier, rows in full.items() if rows.all()), next(tier for tier in full if full[tier].any()))
+    least = format_bytes(float(kept[tier][search.allowed].min()))
+    usable = format_bytes(room[tier]) if search.pool.host else "none"
+    where = "memory" if tier == HOST else tier
     message = (
-        f"no plan of {search.model.name} fits the hosts' memory: the smallest keeps {least} there, of {room} usable"
+        f"no plan of {search.model.name} fits the hosts' {where}: the smallest keeps {least} there, of {usable} usable"
     )
     return DoesNotFitError(message, where=CHIPS, hint="Use more nodes, or offload a smaller share.")
 

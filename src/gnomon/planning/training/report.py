@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.catalog import model_title
-from gnomon.cost.host_link import ROOM
+from gnomon.cost.tiers import HOST, NVME, rooms
 from gnomon.engines.training.job import not_trained_on
 from gnomon.planning.shortage import training_shortage
 from gnomon.planning.training.step import TrainingStep
@@ -56,6 +56,8 @@ def report_step(step: TrainingStep) -> TrainingReport:
             for rank in range(ranks)
         ),
         host_bytes=step.host_bytes,
+        nvme_bytes=step.tier_bytes[NVME],
+        techniques=step.metrics,
         memory_parts=tuple(_parts(step, rank) for rank in range(strategy.pp)),
         bubble_fraction=step.timeline.bubble_fraction,
         exposed_communication_s=max(step.timeline.step_s - step.compute_only_s, 0.0),
@@ -68,7 +70,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         run={name: figure.value for name, figure in run.items()},
         bands=_edges(rates | {"energy_j": joules, "cost_usd": cost}) | ({"run": _edges(run)} if run else {}),
         targets=(),
-        assumed=step.applied.assumed(step.figures, step.case),
+        assumed=tuple(f"{name}: {text}" for name, text in step.applied.assumed(step.priced).items()),
         inputs=_inputs(step),
         resolved=Resolved.of(job.model, step.pool),
         plan=job.plan,
@@ -109,9 +111,8 @@ def _cause(step: TrainingStep) -> Shortage:
     fullest = step.peaks.index(max(step.peaks))
     micro = step.job.recipe.micro_batch
     found = training_shortage(_parts(step, fullest), step.usable_bytes, micro, step.job.load.seq)
-    host = step.pool.machine
-    room = host.memory_bytes * ROOM if host else 0.0
-    return found or Shortage(part="host memory", needs_bytes=step.host_bytes, left_bytes=room)
+    tier = step.full_tier or HOST
+    return found or Shortage(part=tier, needs_bytes=step.tier_bytes[tier], left_bytes=rooms(step.pool.machine)[tier])
 
 
 def _step_parts(step: TrainingStep) -> dict[str, float]:

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.machine import Machine
+from gnomon.cost.tiers import rooms
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, StepTable, Traits, figures, sizes
+from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
@@ -21,6 +23,7 @@ from gnomon.planning.training.checks import check_dtype, check_tasks, training_d
 from gnomon.planning.training.space import space
 from gnomon.planning.training.step import (
     memory_of,
+    peaks_of,
     plain_memory,
     plain_peaks,
     rank_peaks,
@@ -30,10 +33,9 @@ from gnomon.planning.training.step import (
 )
 from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
-from gnomon.techniques import Applied, TrainingCase, applied
-
-DECIDING = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
-"""What of a plan decides whether techniques apply to it: not how its layers, states and experts are cut."""
+from gnomon.techniques import TRAINING, applied
+from gnomon.techniques.hosts import TierPeaks, tier_bytes
+from gnomon.techniques.plans import TrainingTechniques, allowed, lowered, traits_with, waits_s
 
 SIMPLEST = ("zero", "tp", "recompute", "pp", "vp", "cp", "ep", "sequence_parallel")
 """Of plans that take equally long the one with less of these is chosen, the first of them first."""
@@ -68,22 +70,27 @@ class Search:
 
     @cached_property
     def traits(self) -> Traits:
-        return self.applied.traits(self.engine.traits(self.model, self.optimizer, self.dtype))
+        return self.case.traits
 
     @cached_property
-    def applied(self) -> Applied:
-        return applied(self.techniques)
+    def applied(self) -> TrainingTechniques:
+        return applied(TRAINING, self.techniques)
 
     @cached_property
     def case(self) -> TrainingCase:
-        return TrainingCase(
+        """The job as techniques see it, with all plans."""
+        traits = self.engine.traits(self.model, self.optimizer, self.dtype)
+        plain = TrainingCase(
             model=self.model,
             pool=self.pool,
             load=self.load,
-            machine=Machine(self.pool, self.bound.profile, self.traits.framework),
-            traits=self.traits,
+            machine=Machine(self.pool, self.bound.profile, traits.framework),
+            traits=traits,
             optimizer=self.optimizer,
+            dtype=self.dtype,
+            plans=self.grid,
         )
+        return replace(plain, traits=traits_with(self.applied, plain))
 
     @cached_property
     def figures(self) -> StepTable:
@@ -92,26 +99,43 @@ class Search:
         if key not in self.shared:
             found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
             self.shared[key] = self.pool, self.grid, found
-        return self.applied.figures(self.shared[key][-1], self.case)
+        found = self.shared[key][-1]
+        return self.applied.costs(found, self.case.at(found))
 
     @property
     def _key(self) -> tuple[object, ...]:
-        return id(self.pool), id(self.grid), str(self.applied.lowered)
+        return id(self.pool), id(self.grid), str(lowered(self.applied))
 
     @cached_property
     def peak_bytes(self) -> Floats:
         """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
         between hold less than one of them, unless the ends are light. Where layers differ, it may be any."""
-        pp, case = self.grid.pp, self.case
-        ranks = (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
-        if not self.applied:
-            sized = sizes(self.model, self.load, self.grid, self.traits, self.dtype)
-            if sized.chunks.uneven:
-                return plain_peaks(sized, case)
-            return np.asarray(np.max([plain_memory(sized, case, rank).total for rank in ranks], axis=0))
-        if self.figures.chunks.uneven:
-            return rank_peaks(self.figures, case, self.applied)
-        return np.asarray(np.max([memory_of(self.figures, case, rank, self.applied).total for rank in ranks], axis=0))
+        if self.applied:
+            return self.tier_peaks.chip
+        sized = sizes(self.model, self.load, self.grid, self.traits, self.dtype)
+        if sized.chunks.uneven:
+            return plain_peaks(sized, self.case)
+        return np.asarray(np.max([plain_memory(sized, self.case, rank).total for rank in self._ranks], axis=0))
+
+    @property
+    def _ranks(self) -> tuple[Ints, ...]:
+        """One of which is the fullest where layers are equal."""
+        pp = self.grid.pp
+        return np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1
+
+    @cached_property
+    def tier_peaks(self) -> TierPeaks:
+        """With techniques, the most that any rank holds in each tier."""
+        found = self.figures
+        if found.chunks.uneven:
+            return rank_peaks(found, self.case, self.applied)
+        return peaks_of([memory_of(found, self.case, rank, self.applied) for rank in self._ranks])
+
+    @cached_property
+    def full_tiers(self) -> dict[str, NDArray[np.bool_]]:
+        """Plans whose hosts have no room for what techniques keep there, by tier."""
+        room = rooms(self.pool.machine)
+        return {tier: size > room[tier] for tier, size in tier_bytes(self.tier_peaks, self.case).items()}
 
     @cached_property
     def preference(self) -> Floats:
@@ -127,9 +151,12 @@ class Search:
         if self.applied and not self.allowed.any():
             return self.allowed
         here = np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
-        if self.traits.caching_allocator and not self.applied:
-            here = here & self._unfragmented(here)
-        return here & self.allowed & self.applied.host_fits(self.figures, self.case) if self.applied else here
+        if self.applied:
+            here = here & self.allowed
+            for rows in self.full_tiers.values():
+                here = here & ~rows
+            return here
+        return here & self._unfragmented(here) if self.traits.caching_allocator else here
 
     def _unfragmented(self, here: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Plans near the edge of the memory that have room in the allocator; ranks of several copies do the same."""
@@ -150,12 +177,7 @@ class Search:
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
         """Plans that the techniques apply to, and that have the degrees and the recipe which they ask for."""
-        found = np.ones(self.grid.size, bool)
-        for _, rows in self.grid.groups(DECIDING):
-            strategy, recipe = self.grid.strategy(rows[0]), self.grid.recipe(rows[0], self.optimizer)
-            same = self.applied.rewrite(strategy, recipe) == (strategy, recipe)
-            found[rows] = same and not self.applied.reject_reason(self.case, strategy, recipe)
-        return found
+        return allowed(self.applied, self.case)
 
     @cached_property
     def bounds_s(self) -> Floats:
@@ -163,7 +185,7 @@ class Search:
         rows, found = self.priced
         bounds = step_bound_s(found, self.traits)
         everywhere = np.full(self.grid.size, np.inf)
-        everywhere[rows] = bounds + self.applied.waits(found, bounds, self.case)
+        everywhere[rows] = bounds + waits_s(self.applied, self.case.at(found), bounds)
         return np.where(self.fits, everywhere, np.inf)
 
     @cached_property
@@ -191,7 +213,7 @@ class Search:
         check_tasks(self.load.global_batch, int(found.micros[place]), stages)
         line = step_timeline(found, place, self.traits).step_s
         some = found.pick(np.array([place]))
-        return line + float(self.applied.waits(some, np.array([line]), self.case)[0])
+        return line + float(waits_s(self.applied, self.case.at(some), np.array([line]))[0])
 
 
 def search_of(
@@ -208,7 +230,7 @@ def search_of(
 
 def joins(words: Sequence[str]) -> bool:
     try:
-        return bool(applied(words))
+        return bool(applied(TRAINING, words))
     except InputError:
         return False
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,9 +13,11 @@ from gnomon.cost.clock import SPREAD
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import Profile
+from gnomon.cost.tiers import HOST, rooms
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, RankMemory, Sizes, StepTable, Traits, figures, rank_memory
 from gnomon.engines.training.allocations import Allocations
+from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.layer_cost import cut_of
 from gnomon.engines.training.stages import PipelineShape
@@ -31,7 +33,9 @@ from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.training_job import TrainingJob
 from gnomon.spec.workload import Floats
-from gnomon.techniques import Applied, TrainingCase
+from gnomon.techniques import Applied
+from gnomon.techniques.hosts import TierPeaks, tier_bytes
+from gnomon.techniques.plans import TrainingTechniques, traits_with, waits_s
 
 IN_FLIGHT = {"F": 1, "B": -1, "I": 0, "W": -1}
 """What each kind of task adds to the passes whose activations a rank holds."""
@@ -187,9 +191,9 @@ def in_flight_over_time(chosen: Schedule, sizes: tuple[int, int, int], rank: int
     return np.unique(np.cumsum(signs, axis=0), axis=0)
 
 
-def memory_of(found: StepTable, case: TrainingCase, rank: Any, applied: Applied) -> RankMemory:
+def memory_of(found: StepTable, case: TrainingCase, rank: Any, applied: TrainingTechniques) -> RankMemory:
     """One pipeline rank of every row, with a plan's techniques."""
-    return applied.memory(plain_memory(found, case, rank), found, rank, case)
+    return applied.memory(plain_memory(found, case, rank), case.at(found))
 
 
 def plain_memory(found: Sizes, case: TrainingCase, rank: Any) -> RankMemory:
@@ -197,13 +201,25 @@ def plain_memory(found: Sizes, case: TrainingCase, rank: Any) -> RankMemory:
     return rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
 
 
-def rank_peaks(found: StepTable, case: TrainingCase, applied: Applied) -> Floats:
+def rank_peaks(found: StepTable, case: TrainingCase, applied: TrainingTechniques) -> TierPeaks:
     """Bytes of the fullest of all ranks of a pipeline, of every row."""
-    peaks = np.zeros(found.grid.size)
+    peaks = TierPeaks(*np.zeros((len(TierPeaks._fields), found.grid.size)))
     for shape, rows in found.chunks.groups:
         some = found.pick(rows)
-        peaks[rows] = np.max([memory_of(some, case, rank, applied).total for rank in range(shape.pp)], axis=0)
+        held = peaks_of([memory_of(some, case, rank, applied) for rank in range(shape.pp)])
+        for column, most in zip(peaks, held, strict=True):
+            column[rows] = most
     return peaks
+
+
+def peaks_of(ranks: Sequence[RankMemory]) -> TierPeaks:
+    """The most that any of these ranks holds."""
+    shape = ranks[0].total.shape
+
+    def most(tier: Callable[[RankMemory], Floats | float]) -> Floats:
+        return np.asarray(np.max([np.broadcast_to(tier(one), shape) for one in ranks], axis=0))
+
+    return TierPeaks(most(lambda one: one.total), most(lambda one: one.host), most(lambda one: one.nvme))
 
 
 def plain_peaks(found: Sizes, case: TrainingCase) -> Floats:
@@ -235,7 +251,7 @@ class TrainingStep:
     engine: TrainingEngine
     job: TrainingJob
     profile: Profile
-    applied: Applied = field(default_factory=Applied)
+    applied: TrainingTechniques = field(default_factory=Applied)
 
     @property
     def pool(self) -> Pool:
@@ -243,8 +259,7 @@ class TrainingStep:
 
     @cached_property
     def traits(self) -> Traits:
-        plain = self.engine.traits(self.job.model, self.job.recipe.optimizer, self.job.dtype)
-        return self.applied.traits(plain)
+        return traits_with(self.applied, self._plain)
 
     @cached_property
     def machine(self) -> Machine:
@@ -261,23 +276,36 @@ class TrainingStep:
 
         optimizer, dtype = job.recipe.optimizer, job.dtype
         found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, drawn)
-        return self.applied.figures(found, self.case)
+        return self.applied.costs(found, self.case.at(found))
 
     @property
     def case(self) -> TrainingCase:
-        """The job as techniques see it."""
+        """The job as techniques see it, with one plan."""
+        return replace(self._plain, machine=self.machine, traits=self.traits)
+
+    @property
+    def priced(self) -> TrainingCase:
+        """The job with its plan's figures and their draws."""
+        return self.case.at(self.figures)
+
+    @cached_property
+    def _plain(self) -> TrainingCase:
+        """The job under its engine without techniques."""
 
         def drawn(name: str, spread: float) -> Floats:
             return np.concatenate([[1.0], np.exp(spread * normals(f"{self.pool.chip.name}/{name}"))])
 
         job = self.job
+        traits = self.engine.traits(job.model, job.recipe.optimizer, job.dtype)
         return TrainingCase(
             model=job.model,
             pool=self.pool,
             load=job.load,
-            machine=self.machine,
-            traits=self.traits,
+            machine=Machine(self.pool, self.profile, traits.framework),
+            traits=traits,
             optimizer=job.recipe.optimizer,
+            dtype=job.dtype,
+            plans=Grid.of(job.strategy, job.recipe),
             drawn=drawn,
         )
 
@@ -314,7 +342,7 @@ class TrainingStep:
         """Draws are as far from the estimate as their bounds are from its bound, boards differ in their clocks, and
         systems as an engine's published runs do; the spread of whole runs has all of that in it."""
         bounds = step_bound_s(self.figures, self.traits)
-        bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
+        bounds = bounds + waits_s(self.applied, self.priced, bounds)
         value = self.timeline.step_s + self.waits_s
         profile = self.machine.profile
         whole = self.traits.run_spread.get(self.pool.chip.architecture.partition(" ")[0])
@@ -329,17 +357,27 @@ class TrainingStep:
     def waits_s(self) -> float:
         """What techniques make a step wait for beside it."""
         line = np.full(self.figures.grid.size, self.timeline.step_s)
-        return float(self.applied.waits(self.figures, line, self.case)[0])
+        return float(waits_s(self.applied, self.priced, line)[0])
+
+    @cached_property
+    def tier_bytes(self) -> Mapping[str, float]:
+        """What techniques keep on one host, by tier."""
+        used = peaks_of([self.memory(rank) for rank in range(self.job.strategy.pp)])
+        return {tier: float(size[0]) for tier, size in tier_bytes(used, self.case.at(self.figures)).items()}
 
     @property
     def host_bytes(self) -> float:
-        """What techniques keep in the memory of one host."""
-        return float(self.applied.host_bytes(self.figures, self.case)[0])
+        return self.tier_bytes[HOST]
+
+    @property
+    def full_tier(self) -> str:
+        """The tier of a host that has no room for what techniques keep there; empty where all have."""
+        room = rooms(self.pool.machine)
+        return next((tier for tier, size in self.tier_bytes.items() if size > room[tier]), "")
 
     @property
     def fits(self) -> bool:
-        host = not self.applied or bool(self.applied.host_fits(self.figures, self.case)[0])
-        return max(self.peaks) <= self.usable_bytes and host and not self.fragmented
+        return max(self.peaks) <= self.usable_bytes and not self.full_tier and not self.fragmented
 
     @property
     def fragmented(self) -> bool:
@@ -363,6 +401,12 @@ class TrainingStep:
     def peaks(self) -> list[float]:
         """Bytes of each pipeline rank at its fullest."""
         return [float(self.memory(rank).total[0]) for rank in range(self.job.strategy.pp)]
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """Further figures of techniques, by name, of the fullest rank."""
+        fullest = self.peaks.index(max(self.peaks))
+        return self.applied.metrics(self.memory(fullest), self.priced) if self.applied else {}
 
     @property
     def reserved_bytes(self) -> float:

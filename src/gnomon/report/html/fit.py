@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gnomon.report.fit import figures, technique_lines, verdict_words
+from gnomon.report.fit import figures, verdict_words
 from gnomon.report.html.blocks import Page, inputs_table, notes, plain, size_table, table
 from gnomon.report.html.predict import memory_plot
-from gnomon.report.text import gib
+from gnomon.report.text import gib, technique_lines
 from gnomon.spec.answers import Fit
 from gnomon.units import format_count
 
@@ -32,7 +32,7 @@ def page(answer: Fit) -> Page:
             *memory_plot(parts, usable, answer.total_bytes),
             *size_table("Memory of a chip", parts, usable),
             *table("The smallest changes that fit", head, rows, "<>><<"),
-            *notes("Techniques", technique_lines(answer)),
+            *notes("Techniques", technique_lines(answer.techniques)),
             *inputs_table(answer.inputs),
         ],
     )

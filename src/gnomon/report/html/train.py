@@ -7,8 +7,8 @@ from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, no
 from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.run import LOST, checkpoint_words, failure_words, goodput_words, lost_rows, spare_words
 from gnomon.report.shortage import IF_IT_FITTED
-from gnomon.report.text import gib
-from gnomon.report.train import described, exposed_words, figures, fit_words, run_lines, share, spent_s
+from gnomon.report.text import gib, technique_lines
+from gnomon.report.train import described, exposed_words, figures, fit_words, host_words, run_lines, share, spent_s
 from gnomon.spec.answers import TrainingReport
 from gnomon.units import format_duration, format_money
 
@@ -84,9 +84,8 @@ def _memory(answer: TrainingReport) -> list[PageBlock]:
     rows = [(str(rank), *(gib(parts.get(name, 0.0)) for name in names), gib(size)) for rank, parts, size in ranks]
     some = f", the fullest {MOST_RANKS} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
     head = ("pipeline rank", *names, "together")
-    host = answer.host_bytes
     return [
         Drawing(f"Memory by pipeline rank{some}", stacked(drawn, usable, usable, "memory by pipeline rank")),
         *table("Memory by pipeline rank, in GiB", head, rows, ">" * len(head)),
-        *notes("", [f"{gib(host)} GiB in the memory of each host"] if host else []),
+        *notes("", [*host_words(answer), *technique_lines(answer.techniques)]),
     ]

@@ -51,7 +51,7 @@ class Shortage(Result):
 
     part: str
     """`weights`, `working memory`, `cache`; of training `states`, `working memory`, `fragmentation` (bytes that the
-    allocator would reserve); or `host memory`."""
+    allocator would reserve); or a tier of a host, `host memory` or `NVMe`."""
     needs_bytes: float
     left_bytes: float
     """Of what is usable, beside the parts before it."""
@@ -173,7 +173,9 @@ class Fit(Result):
     """Whether the margin is within that: too close to call."""
     block_tokens: int = 16
     host_bytes: float = 0.0
-    """Memory of each host that weights take which are not on the chips."""
+    """Memory of each host that weights take which are not on the chips, and what techniques keep there."""
+    nvme_bytes: float = 0.0
+    """What techniques keep on the disks of each host."""
     changes: tuple[Change, ...]
     techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Figures that techniques add, by name; seconds by one that ends in `_s`."""

@@ -58,6 +58,10 @@ class TrainingReport(Result):
     """Every rank: its place in the pipeline, and its memory at the fullest moment."""
     host_bytes: float = 0.0
     """What techniques keep in the memory of one host."""
+    nvme_bytes: float = 0.0
+    """What they keep on its disks."""
+    techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Figures that techniques add, by name; seconds by one that ends in `_s`."""
     memory_parts: tuple[Mapping[str, float], ...]
     """By pipeline rank: weights, gradients, optimizer, activations, working."""
     bubble_fraction: float

@@ -16,9 +16,9 @@ import gnomon
 from gnomon.engines.training.memory import rank_held
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.spec.answers import TrainingReport
-from gnomon.techniques import CONSERVED, Technique, applied, canonical, techniques, words
+from gnomon.techniques import CONSERVED, TRAINING, AnyTechnique, applied, canonical, techniques, words
 
-ALL = [one for one in techniques().values() if one.work == "training"]
+ALL = [one for one in techniques().values() if TRAINING in one.work]
 NAMES = [one.name for one in ALL]
 PLANS: dict[str, dict[str, Any]] = {
     "one V100": {"model": "gpt2-xl", "on": "V100-SXM2-32GB", "seq": 1024, "global_batch": 8},
@@ -38,7 +38,7 @@ PLANS: dict[str, dict[str, Any]] = {
 """States are shared out over all copies, so that every byte of them is held once."""
 
 
-def tried(one: Technique) -> list[str]:
+def tried(one: AnyTechnique) -> list[str]:
     """As a plan writes it: at its defaults, and with every value that a search would try."""
     with_values = [p for p in one.parameters if p.tried]
     sets = product(*(p.tried for p in with_values))
@@ -58,7 +58,7 @@ def step(plan: str, *named: str) -> TrainingReport:
 def reason(plan: str, *named: str) -> str:
     """Why the techniques do not apply to a plan; empty where they do."""
     plain = step(plan).step
-    return applied(named).reject_reason(plain.case, plain.job.strategy, plain.job.recipe)
+    return applied(TRAINING, named).reject_reason(plain.case)
 
 
 def usable(*named: str) -> list[str]:
@@ -85,51 +85,53 @@ def state_bytes(found: TrainingReport) -> float:
 
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
-def test_it_says_what_it_is(one: Technique) -> None:
+def test_it_says_what_it_is(one: AnyTechnique) -> None:
     assert one.title and one.idea and one.trials
-    assert one.changes <= set(CONSERVED)
+    assert one.changes <= set(CONSERVED[TRAINING])
     assert set(one.excludes) <= set(techniques()) - {one.name}
     for trial in one.trials:
-        assert trial.paper and applied([trial.words])
-        assert not trial.against or applied([trial.against])
+        assert trial.paper and applied(TRAINING, [trial.words])
+        assert not trial.against or applied(TRAINING, [trial.against])
 
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
-def test_names_it_had_before_mean_the_same(one: Technique) -> None:
+def test_names_it_had_before_mean_the_same(one: AnyTechnique) -> None:
     for alias in one.aliases:
         assert alias not in techniques() and canonical(f"{alias}:x=1") == one.name
-        assert applied([alias]) == applied([one.name])
+        assert applied(TRAINING, [alias]) == applied(TRAINING, [one.name])
         with pytest.raises(InputError, match="twice"):
-            applied([alias, one.name])
+            applied(TRAINING, [alias, one.name])
     for parameter in one.parameters:
         value = parameter.choices[0] if parameter.choices else f"{parameter.high:g}"
         for alias in parameter.aliases:
-            assert applied([f"{one.name}:{alias}={value}"]) == applied([f"{one.name}:{parameter.name}={value}"])
+            assert applied(TRAINING, [f"{one.name}:{alias}={value}"]) == applied(
+                TRAINING, [f"{one.name}:{parameter.name}={value}"]
+            )
 
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
-def test_defaults_and_tried_values_are_in_their_ranges(one: Technique) -> None:
+def test_defaults_and_tried_values_are_in_their_ranges(one: AnyTechnique) -> None:
     for parameter in one.parameters:
         for value in (parameter.default, *parameter.tried):
             text = f"{value:g}" if isinstance(value, float) else value
             assert parameter.read(text, "here") == value
-    assert all(applied([text]).names == (one.name,) for text in tried(one))
+    assert all(applied(TRAINING, [text]).names == (one.name,) for text in tried(one))
 
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.parameters], ids=lambda one: one.name)
-def test_values_out_of_range_are_refused_by_name(one: Technique) -> None:
+def test_values_out_of_range_are_refused_by_name(one: AnyTechnique) -> None:
     for parameter in one.parameters:
         wrong = ["gibberish", "nan"] if parameter.choices else ["gibberish", "nan", f"{parameter.high * 2 + 1:g}", "-1"]
         for value in wrong:
             with pytest.raises(InputError, match=one.name) as caught:
-                applied([f"{one.name}:{parameter.name}={value}"])
+                applied(TRAINING, [f"{one.name}:{parameter.name}={value}"])
             assert parameter.range in caught.value.hint
 
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
-def test_unknown_parameters_are_answered_with_the_known_ones(one: Technique) -> None:
+def test_unknown_parameters_are_answered_with_the_known_ones(one: AnyTechnique) -> None:
     with pytest.raises(InputError, match="'no_such=1' is not a parameter") as caught:
-        applied([f"{one.name}:no_such=1"])
+        applied(TRAINING, [f"{one.name}:no_such=1"])
     assert all(parameter.name in caught.value.hint for parameter in one.parameters)
 
 
@@ -140,9 +142,9 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
-def test_it_is_asked_for_once(one: Technique) -> None:
+def test_it_is_asked_for_once(one: AnyTechnique) -> None:
     with pytest.raises(InputError, match="twice"):
-        applied([one.name, one.name])
+        applied(TRAINING, [one.name, one.name])
 
 
 @pytest.mark.battery(6)
@@ -192,7 +194,7 @@ def test_pairs_are_refused_or_come_to_the_same_in_any_order(one: str, other: str
     if other in known[one].excludes or one in known[other].excludes:
         for pair in ((one, other), (other, one)):
             with pytest.raises(InputError, match="cannot be combined"):
-                applied(pair)
+                applied(TRAINING, pair)
         return
     for plan in PLANS:
         assert reason(plan, one, other) == reason(plan, other, one)

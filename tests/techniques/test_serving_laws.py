@@ -24,18 +24,10 @@ from gnomon.load.deployments import deploy
 from gnomon.load.plan import plan_from_dict
 from gnomon.spec import Batch, EngineChoice, Plan, ServingLoad, Strategy
 from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.techniques import (
-    SERVING_CONSERVED,
-    ServingTechnique,
-    Technique,
-    applied,
-    canonical,
-    served,
-    techniques,
-    words,
-)
+from gnomon.techniques import CONSERVED, TRAINING, AnyTechnique, applied, canonical, techniques, words
+from gnomon.techniques import SERVING as SERVES
 
-SERVING = {name: one for name, one in techniques().items() if isinstance(one, ServingTechnique)}
+SERVING = {name: one for name, one in techniques().items() if SERVES in one.work}
 CASES = (
     ("llama-3.2-1b", "A100:1"),
     ("llama-3.2-1b", "H200:2"),
@@ -48,7 +40,7 @@ BATCHES = (Batch.decode(1, 100), Batch.decode(32, 1000), Batch.prefill(2, 300))
 Pair = tuple[Engine, Deployment]
 
 
-def trials(one: Technique) -> list[str]:
+def trials(one: AnyTechnique) -> list[str]:
     """A technique as a plan writes it: by its defaults, and with each value that is worth trying."""
     tried = [p for p in one.parameters if p.tried]
     sets = [dict(zip((p.name for p in tried), values, strict=True)) for values in product(*(p.tried for p in tried))]
@@ -89,13 +81,13 @@ def flops(pair: Pair) -> list[float]:
 @pytest.mark.parametrize("name", SERVING)
 def test_it_says_what_it_is(name: str) -> None:
     one = SERVING[name]
-    assert one.name == name and one.title and one.idea.endswith(".") and one.work == "serving"
-    assert one.changes <= set(SERVING_CONSERVED)
+    assert one.name == name and one.title and one.idea.endswith(".") and SERVES in one.work
+    assert one.changes <= set(CONSERVED[SERVES])
     assert set(one.excludes) <= set(SERVING) - {name}
     assert one.trials and all(name_of(trial.words) == name for trial in one.trials)
     for trial in one.trials:
-        assert served([trial.words])
-        assert not trial.against or served([trial.against])
+        assert applied(SERVES, [trial.words])
+        assert not trial.against or applied(SERVES, [trial.against])
     for parameter in one.parameters:
         for value in (parameter.default, *parameter.tried):
             assert parameter.read(str(value), "here") == value
@@ -105,9 +97,9 @@ def test_it_says_what_it_is(name: str) -> None:
 def test_names_it_had_before_mean_the_same(name: str) -> None:
     for alias in SERVING[name].aliases:
         assert alias not in techniques() and canonical(f"{alias}:x=1") == name
-        assert served([alias]) == served([name])
+        assert applied(SERVES, [alias]) == applied(SERVES, [name])
         with pytest.raises(InputError, match="twice"):
-            served([alias, name])
+            applied(SERVES, [alias, name])
         case = next((model, on) for model, on in CASES if usable(model, on, name))
         times = [
             gnomon.predict(case[0], on=case[1], phase="decode", batch=2, context=100, techniques=[text]).time_s.value
@@ -129,7 +121,7 @@ def test_it_leaves_what_it_does_not_declare(model: str, on: str, text: str) -> N
         return
     plain, declared = deployed(model, on), changes(text)
     (engine, with_it), (_, without) = pair, plain
-    assert with_it.techniques is not None and with_it.strategy.techniques == (text,)
+    assert with_it.techniques and with_it.strategy.techniques == (text,)
     if "flops" not in declared:
         assert flops(pair) == pytest.approx(flops(plain))
     if "parameters" not in declared:
@@ -184,7 +176,7 @@ def test_two_follow_one_another_in_either_order_or_exclude_each_other(pair: tupl
     if excluded:
         for order in permutations(pair):
             with pytest.raises(InputError, match="cannot be combined"):
-                served(order)
+                applied(SERVES, order)
         return
     joined = [(model, on) for model, on in CASES if all(usable(model, on, name) for name in pair)]
     assert joined, f"{pair} are never used together, and do not say that they exclude each other"
@@ -221,7 +213,7 @@ def test_a_plan_keeps_it_and_says_what_it_leaves_to_others(text: str) -> None:
         load_model(again.model), deployment.pool, strategy=again.strategy, dtype=again.dtype, kv_dtype=again.kv_dtype
     )
     assert same.model == deployment.model and same.settings == deployment.settings
-    one, values = served([text]).pairs[0]
+    one, values = applied(SERVES, [text]).pairs[0]
     left = target("vllm").render(again).not_expressed
     assert any(f"the technique {text}" in line for line in left) is not one.expressed_by_config(values)
 
@@ -229,25 +221,25 @@ def test_a_plan_keeps_it_and_says_what_it_leaves_to_others(text: str) -> None:
 @pytest.mark.parametrize("name", SERVING)
 def test_slips_are_answered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownNameError, match=name):
-        served([name[:-1] + "x"])
+        applied(SERVES, [name[:-1] + "x"])
     with pytest.raises(InputError, match="is not a parameter of"):
-        served([f"{name}:nonsense=1"])
+        applied(SERVES, [f"{name}:nonsense=1"])
     with pytest.raises(InputError, match="is given twice"):
-        served([name, name])
+        applied(SERVES, [name, name])
     with pytest.raises(InputError, match=f"{name} is a serving technique, not a training technique"):
-        applied([name])
+        applied(TRAINING, [name])
     for parameter in SERVING[name].parameters:
         with pytest.raises(InputError, match=parameter.choices[0] if parameter.choices else "is not a number"):
-            served([f"{name}:{parameter.name}=nonsense"])
+            applied(SERVES, [f"{name}:{parameter.name}=nonsense"])
         if not parameter.choices:
             with pytest.raises(InputError, match=f"{parameter.low:g} to"):
-                served([f"{name}:{parameter.name}={parameter.low - 1}"])
+                applied(SERVES, [f"{name}:{parameter.name}={parameter.low - 1}"])
     assert run(["predict", "llama-3.2-1b", "--on", "H100", "--with", f"{name}:nonsense=1"]) == 2
     assert "--with" in capsys.readouterr().err
 
 
 def test_techniques_of_training_are_refused() -> None:
     for name, one in techniques().items():
-        if one.work == "training":
+        if one.work == (TRAINING,):
             with pytest.raises(InputError, match=f"{name} is a training technique, not a serving technique"):
                 deployed("llama-3.2-1b", "H100", name)

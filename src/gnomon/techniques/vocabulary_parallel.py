@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from gnomon.cost.collective import sm_contention
+from gnomon.cost.lines import Steps, Wait
 from gnomon.engines.training import RankMemory, StepTable
-from gnomon.sim.training import usual_schedule
-from gnomon.spec import Recipe, Strategy
+from gnomon.engines.training.case import TrainingCase
+from gnomon.sim.training import code_of, names, usual_schedule
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
 
 WORKING_BYTES = 2.0
 """Bytes of a value between stages."""
 
 
-class VocabularyParallel(TrainingTechnique):
+class VocabularyParallel(Technique[TrainingCase]):
     name = "vocabulary-parallel"
+    work = (TRAINING,)
     title = "Embedding and head sharded over all stages"
     idea = (
         "Every stage of a pipeline holds an equal shard of the vocabulary and computes its part of the loss, so no "
@@ -38,14 +41,21 @@ class VocabularyParallel(TrainingTechnique):
         ),
     )
     excludes = ("interleaved", "gpipe")
+    changes = frozenset({"activation bytes"})
+    follows: ClassVar = {
+        "optimizer_s": "every stage updates its part of the vocabulary",
+        "waits_s": "one more pass of a stage at each barrier",
+    }
 
-    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        if strategy.pp == 1:
-            return "there is no pipeline (pp is 1)"
-        usual = usual_schedule(1).name
-        return "" if recipe.schedule == usual else f"it needs the schedule {usual}, not {recipe.schedule}"
+    def reject(self, case: TrainingCase, values: Values) -> Iterator[Rejection]:
+        plans, usual = case.plans, usual_schedule(1).name
+        yield plans.pp == 1, "there is no pipeline (pp is 1)"
+        yield (
+            plans.schedule != code_of(usual),
+            lambda row: f"it needs the schedule {usual}, not {names()[plans.schedule[row]]}",
+        )
 
-    def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
+    def costs(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         """The step with embedding and head divided over all stages, and with their collectives."""
         ends, grid = found.chunks.ends, found.grid
         none = {end: {name: np.zeros_like(column) for name, column in part.items()} for end, part in ends.items()}
@@ -74,12 +84,13 @@ class VocabularyParallel(TrainingTechnique):
             head_peak_bytes=found.head_peak_bytes / grid.pp,
         )
 
-    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
+    def waits(self, steps: Steps, case: TrainingCase, values: Values) -> Wait:
         """Each barrier delays every micro-batch, the last one too, by one forward and backward of a stage."""
-        return np.asarray(float(values["barriers"]) * (found.forward_s + found.backward_s))
+        return Wait(seconds=float(values["barriers"]) * (case.table.forward_s + case.table.backward_s))
 
-    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         """One more micro-batch in flight per barrier, and a shard of the head on every stage."""
+        found = case.table
         more = float(values["barriers"]) * found.layers * found.grid.vp * found.saved_activation_bytes
         head = found.head_saved_activation_bytes + found.head_peak_bytes
         return replace(used, activations=used.activations + more, working=np.maximum(used.working, head))
