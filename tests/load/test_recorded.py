@@ -413,7 +413,8 @@ def test_names_are_numbered_as_they_appear(names: list[str]) -> None:
 
 def test_lengths_of_a_file(tmp_path: Path) -> None:
     path = write(tmp_path, "lengths.txt", "tokens\n5\n\n70\n8\n")
-    assert read_lengths(path).tolist() == [5, 70, 8]
+    found, counts = read_lengths(path)
+    assert (found.tolist(), counts) == ([5, 70, 8], None)
     drawn = load.draw(ServingLoad(input_tokens=_lengths(path), output_tokens=3, requests=3000))
     assert set(drawn.input_tokens.tolist()) == {5, 70, 8}
     for text, expected in {
@@ -423,6 +424,35 @@ def test_lengths_of_a_file(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InputError, match=expected):
             read_lengths(write(tmp_path, "lengths.txt", text))
+
+
+def test_histograms_of_lengths(tmp_path: Path) -> None:
+    """The same histogram as CSV, with columns in any order, and as JSONL; lengths come as often as it says."""
+    texts = {
+        "a.csv": "tokens,count\n5,1\n70,3\n",
+        "b.csv": "5,1\n70,3\n",
+        "c.csv": "source,count,length\nweb,1,5\nbook,3,70\n",
+        "d.jsonl": '{"length": 5, "count": 1}\n{"count": 3, "length": 70}\n',
+    }
+    for name, text in texts.items():
+        found, counts = read_lengths(write(tmp_path, name, text))
+        assert counts is not None
+        assert (found.tolist(), counts.tolist()) == ([5, 70], [1, 3]), name
+    path = tmp_path / "a.csv"
+    drawn = load.draw(ServingLoad(input_tokens=_lengths(path), output_tokens=3, requests=4000))
+    assert np.mean(drawn.input_tokens == 70) == pytest.approx(0.75, abs=0.03)
+    plain, _ = read_lengths(write(tmp_path, "e.jsonl", '{"length": 5}\n{"length": 70}\n'))
+    assert plain.tolist() == [5, 70]
+    for text, expected in {
+        "a,b\n1,2\n": "line 1: has no column length",
+        "tokens,count\n5\n": "line 2: the line has 1 cells",
+        "tokens,count\n5,0\n": "line 2: '0' is not a count",
+        '{"length": 5}\n{"size": 5}\n': "line 2: has no length",
+        '{"length": true}\n': "line 1: 'True' is not a whole number",
+        "{": "line 1: is not JSON",
+    }.items():
+        with pytest.raises(InputError, match=expected):
+            read_lengths(write(tmp_path, "wrong.txt", text))
 
 
 def _lengths(path: Path) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from gnomon.errors import InputError
 from gnomon.load.files import as_path, reading
@@ -17,6 +18,7 @@ from gnomon.spec.loads.lengths.base import Lengths
 from gnomon.spec.loads.lengths.empirical import Empirical
 from gnomon.spec.workload import RequestTrace
 
+Given = TypeVar("Given", bound=int | Lengths | None)
 NAMED = {"azure-conv": "azure_llm_2023_conv.csv.gz", "azure-code": "azure_llm_2023_code.csv.gz"}
 
 
@@ -42,22 +44,26 @@ def trace_of(load: ServingLoad) -> RequestTrace | None:
 
 def with_lengths(load: ServingLoad) -> ServingLoad:
     """The load, its files of lengths read."""
-    return replace(load, input_tokens=_known(load.input_tokens), output_tokens=_known(load.output_tokens))
+    return replace(load, input_tokens=known_lengths(load.input_tokens), output_tokens=known_lengths(load.output_tokens))
 
 
 def located_lengths(load: ServingLoad) -> ServingLoad:
     """The load with files of lengths named by their whole paths, so that it means the same from any folder."""
 
-    def located(given: int | Lengths | None) -> int | Lengths | None:
-        return replace(given, path=str(as_path(given.path).resolve())) if isinstance(given, Empirical) else given
-
     return replace(load, input_tokens=located(load.input_tokens), output_tokens=located(load.output_tokens))
 
 
-def _known(given: int | Lengths | None) -> int | Lengths | None:
+def located(given: Given) -> Given:
+    """Lengths whose file is named by its whole path."""
+    return replace(given, path=str(as_path(given.path).resolve())) if isinstance(given, Empirical) else given
+
+
+def known_lengths(given: Given) -> Given:
+    """Lengths with what their file says."""
     if not isinstance(given, Empirical) or given.values is not None:
         return given
-    return replace(given, values=read_lengths(given.path))
+    values, counts = read_lengths(given.path)
+    return replace(given, values=values, counts=counts)
 
 
 def draw(load: ServingLoad, *, repeat: bool = True) -> Requests:

@@ -22,6 +22,21 @@ class Lengths(Description):
         """Tokens, before they are rounded; not a number where they are not known yet."""
         raise NotImplementedError
 
+    @property
+    def most_tokens(self) -> int:
+        """Of the longest there may be."""
+        raise NotImplementedError
+
+    @property
+    def every(self) -> Ints | None:
+        """All there are, each as often as it comes; none of a formula."""
+        return None
+
+    @property
+    def identity(self) -> str:
+        """What tells lengths apart, beyond what was written."""
+        return self.text
+
     def draw(self, count: int, draws: np.random.Generator) -> Ints:
         """So many lengths, each at least one token."""
         raise NotImplementedError

@@ -45,6 +45,10 @@ class Lognormal(Lengths):
         center, spread = self._normal
         return math.exp(center + spread**2 / 2)
 
+    @property
+    def most_tokens(self) -> int:
+        return self.max
+
     def draw(self, count: int, draws: np.random.Generator) -> Ints:
         center, spread = self._normal
         return whole_tokens(np.exp(center + spread * draws.standard_normal(count)), self.max)

@@ -32,5 +32,9 @@ class Uniform(Lengths):
     def mean_tokens(self) -> float:
         return (self.low + self.high) / 2
 
+    @property
+    def most_tokens(self) -> int:
+        return self.high
+
     def draw(self, count: int, draws: np.random.Generator) -> Ints:
         return draws.integers(self.low, self.high, count, dtype=np.int64, endpoint=True)
