@@ -124,6 +124,8 @@ TRAINED = {
     "engine": {"name": "megatron", "settings": {"micro_batch": 1, "zero": 1}},
     "load": {"seq": 1024, "global_batch": 16, "tokens": "1B"},
 }  # fmt: skip
+LENGTHS = {"seq": 1024, "global_batch": 16, "lengths": "lognormal:mean=300,cv=1", "packing": "bfd"}
+TRAINED_ON_LENGTHS = TRAINED | {"load": LENGTHS}
 MIXTURE = TRAINED | {"model": "qwen3-30b-a3b", "strategy": {"tp": 2, "dp": 8, "ep": 4}}
 PLAN: dict[str, tuple[Entry, Any]] = {
     "schema": (SERVED, "gnomon.chip/1"),
@@ -163,6 +165,11 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "load.seq": (TRAINED, 2048),
     "load.global_batch": (TRAINED, 32),
     "load.tokens": (TRAINED, "2B"),
+    "load.lengths": (TRAINED_ON_LENGTHS, "uniform:low=10,high=500"),
+    "load.packing": (TRAINED_ON_LENGTHS, "wrapped"),
+    "load.document_masking": (TRAINED_ON_LENGTHS | {"load": LENGTHS | {"packing": "wrapped"}}, True),
+    "load.sampling": (TRAINED_ON_LENGTHS, "balanced"),
+    "load.seed": (TRAINED_ON_LENGTHS, 3),
     "goals": (SERVED, {"ttft_p90": "2s"}),
 }
 PLAN_RECORDS = {

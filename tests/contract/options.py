@@ -350,10 +350,30 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --expert-tp 1
   --layers-per-stage 9,7
   --with offload-optimizer
+  --lengths lognormal:mean=200,cv=1
+  --packing max-length
+  --sampling balanced
+  --no-document-masking
+  --seed 3
   --trace-out out.json
   --memory-out out.csv
   --json
   --html out.html
+{TRAINED} --lengths lognormal:mean=200,cv=1 --packing wrapped
+  --lengths uniform:low=10,high=400
+  --packing bfd
+  --sampling balanced
+  --document-masking
+  --seed 3
+  --cp 2
+  --pp 2
+{TRAINED} --engine megatron@bridge --lengths lognormal:mean=200,cv=1
+  --packing ffd
+  --sampling group-by-length
+  --document-masking
+  --seed 3
+  --cp 2
+  --pp 2
 {TRAINED}
   --failures default
   --checkpoint-to local
@@ -468,8 +488,19 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --dtype fp8
   --engine torch
   --with offload-optimizer
+  --lengths lognormal:mean=200,cv=1
+  --packing max-length
+  --sampling balanced
+  --no-document-masking
+  --seed 3
   --json
   --html out.html
+{SEARCH} --lengths lognormal:mean=200,cv=1 --packing wrapped --document-masking
+  --lengths uniform:low=10,high=400
+  --packing bfd
+  --sampling balanced
+  --no-document-masking
+  --seed 3
 {SEARCH} --tokens 1B --failures 1/gpu-day
   --failures rsc-1
   --checkpoint-to local

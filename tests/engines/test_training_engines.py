@@ -16,6 +16,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import Times
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid, StepTable, figures
+from gnomon.engines.training.batches import EachRow
 from gnomon.engines.training.layer_cost import LayerCost, ops_of, tapes_of, units
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.graph.layers import Cut
@@ -37,7 +38,7 @@ COLUMNS = [field.name for field in fields(StepTable) if field.name not in ("grid
 
 def of(found: Search, grid: Grid, factor: Any = None) -> StepTable:
     machine = found.case.machine
-    return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, factor)
+    return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, EachRow(factor))
 
 
 @pytest.mark.battery(6)

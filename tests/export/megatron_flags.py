@@ -28,6 +28,8 @@ SWITCHES = (
     "--overlap-cpu-optimizer-d2h-h2d",
     "--async-save",
     "--mock-data",
+    "--sft",
+    "--dataloader-inter-document-masking",
     "--log-throughput",
 )
 WHOLE = (
@@ -113,5 +115,5 @@ CHOICES = {
     "--exp-avg-sq-dtype": ("bf16", "fp16"),
     "--optimizer": ("adam", "sgd", "lion", "muon", "dist_muon"),
     "--lr-decay-style": ("cosine",),
-    "--tokenizer-type": ("NullTokenizer",),
+    "--tokenizer-type": ("NullTokenizer", "SFTTokenizer"),
 }

@@ -107,7 +107,7 @@ READ: dict[str, dict[str, Any]] = {
         "strategy": Strategy(dp=4),
         "settings": {"zero": 3, "recompute": "full", "optimizer": "adamw-bf16", "micro_batch": 2},
         "load": TrainingLoad(seq=2048, global_batch=64, tokens=1000.0 * 64 * 2048),
-        "noted": {"--use_peft", "--lora_r 32", "--lora_alpha 16", "engine.settings.zero"},
+        "noted": {"--packing (bfd)", "--use_peft", "--lora_r 32", "--lora_alpha 16", "engine.settings.zero"},
     },
     "trl_sft.yaml": {
         "model": "qwen3-8b",

@@ -10,9 +10,10 @@ from gnomon.errors import placed
 from gnomon.execution.targets import command_of, with_targets
 from gnomon.load import config_of
 from gnomon.load.reliability import fault_tolerance, on_grid
-from gnomon.load.training import bind_training
+from gnomon.load.training import bind_training, with_lengths
 from gnomon.planning.run import with_failures
 from gnomon.planning.training.best import plan_asked
+from gnomon.planning.training.packings import idle_lengths
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import TrainingPlanReport
 from gnomon.spec.questions.training import PlanTrainingQuestion
@@ -28,6 +29,8 @@ def plan_training(
     optimizer: str = "adamw",
     dtype: str | None = None,
     engine: str = "megatron",
+    lengths: int | str | None = None, packing: str | None = None, sampling: str | None = None,
+    document_masking: bool | None = None, seed: int = 0,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
     failures: str | None = None,
@@ -40,18 +43,21 @@ def plan_training(
     repair_time_s: float | None = None,
     grid: str | None = None,
     progress: Callable[[int], None] | None = None,
-) -> TrainingPlanReport:
+) -> TrainingPlanReport:  # fmt: skip
     """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
 
     `techniques` go into every plan; with `auto` the search also tries each technique it knows, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
     at or above the best time. `power_limit_w` is what each chip may draw, below its own limit. Of equally fast plans
     the one that leaves more memory free wins. `failures`, `checkpoint_to`, …, `grid` are as in `simulate_training`: the
-    run of the best plan then has its failures in it.
+    run of the best plan then has its failures in it. So are `lengths`, `packing`, `sampling`, `document_masking` and
+    `seed`.
     """
     question = PlanTrainingQuestion(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,
-        dtype=dtype, engine=engine, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
+        dtype=dtype, engine=engine, lengths=lengths, packing=packing, sampling=sampling,
+        document_masking=document_masking, seed=seed,
+        techniques=techniques, power_limit_w=power_limit_w, failures=failures,
         checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode, spares=spares,
         detection_time_s=detection_time_s, restart_time_s=restart_time_s, repair_time_s=repair_time_s, grid=grid,
     )  # fmt: skip
@@ -62,10 +68,12 @@ def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | Non
     """The best plan that a question asks for, with the command that starts it."""
     limit = question.power_limit_w
     bound = on_grid(bind_training(question.model, question.cluster, question.engine, "--cluster", limit), question.grid)
+    bound = with_lengths(bound, question)
     asked = fault_tolerance(question, bound.pool)
     with placed(question.places()):
         found = plan_asked(question, bound, progress)
     best = with_failures(found.best, asked, question.run_given)
-    found = replace(found, best=best, inputs={**found.inputs, **question.run_given})
+    idle = idle_lengths(question.lengths_given, best.step.job.load)
+    found = replace(found, best=best, inputs={**found.inputs, **question.run_given}, not_modelled=idle)
     config = {} if isinstance(question.model, Model) else config_of(question.model)
     return replace(found, best=with_targets(found.best), command=command_of(found.best, config))

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from gnomon.execution.targets import with_targets
 from gnomon.load.reliability import fault_tolerance, on_grid
-from gnomon.load.training import bind_training, planned_step
+from gnomon.load.training import bind_training, planned_step, with_lengths
 from gnomon.planning.run import with_failures
 from gnomon.planning.training.asked import possible_step
+from gnomon.planning.training.packings import idle_lengths
 from gnomon.planning.training.report import report_step
 from gnomon.planning.unmodelled import idle_in_training
 from gnomon.spec import Model, Plan, Pool
@@ -42,6 +43,8 @@ def simulate_training(
     dtype: str | None = None,
     engine: str = "megatron",
     tokens: float | None = None,
+    lengths: int | str | None = None, packing: str | None = None, sampling: str | None = None,
+    document_masking: bool | None = None, seed: int = 0,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
     failures: str | None = None,
@@ -49,11 +52,9 @@ def simulate_training(
     checkpoint_every: str | int | None = None,
     checkpoint_mode: str | None = None,
     spares: str | int | None = None,
-    detection_time_s: float | None = None,
-    restart_time_s: float | None = None,
-    repair_time_s: float | None = None,
+    detection_time_s: float | None = None, restart_time_s: float | None = None, repair_time_s: float | None = None,
     grid: str | None = None,
-) -> TrainingReport:
+) -> TrainingReport:  # fmt: skip
     """Seconds, memory of every rank, energy and dollars of one step of `global_batch` sequences of `seq` tokens.
 
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the answer
@@ -61,7 +62,9 @@ def simulate_training(
     the techniques set it; else degrees are 1, the schedule 1f1b (interleaved with `vp`), recompute none, cp_comm p2p.
     `power_limit_w` is what each chip may draw, below its own limit. With `failures` (`default`, or a rate such as
     `2e-5/gpu-hour`) the run has failures, checkpoints and restarts in it, and the answer its goodput as `reliability`.
-    `grid` names the power grid, for carbon.
+    `grid` names the power grid, for carbon. `lengths` is a distribution of the tokens of sequences, cut to `seq`, such
+    as `lognormal:mean=700,cv=1.2` or `file:lengths.txt`; `packing`, `document_masking` and `sampling` say how batches
+    are made of them, as the engine usually does where they are None.
     """
     return answer(
         SimulateTrainingQuestion(
@@ -69,7 +72,8 @@ def simulate_training(
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
             sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp,
             layers_per_stage=layers_per_stage, dtype=dtype, engine=engine,
-            tokens=tokens, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
+            tokens=tokens, lengths=lengths, packing=packing, sampling=sampling, document_masking=document_masking,
+            seed=seed, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
             checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode,
             spares=spares, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
             repair_time_s=repair_time_s, grid=grid,
@@ -80,11 +84,12 @@ def simulate_training(
 def answer(question: SimulateTrainingQuestion) -> TrainingReport:
     """The step that a question asks for, and what its plan can be exported to."""
     bound = bind_training(question.model, question.on, question.engine, power_limit_w=question.power_limit_w)
-    bound = on_grid(bound, question.grid)
+    bound = with_lengths(on_grid(bound, question.grid), question)
     asked = fault_tolerance(question, bound.pool)
     found = with_failures(report_step(possible_step(question, bound, {})), asked, question.run_given)
     step = found.step.job
     idle = idle_in_training(question.recipe_given, step.strategy, step.model)
+    idle += idle_lengths(question.lengths_given, step.load)
     return with_targets(replace(found, not_modelled=(*idle, *found.not_modelled)))
 
 

@@ -66,6 +66,8 @@ KINDS = {
     "checkpoint_mode": Kind(parser=_word, completion=names.words(names.checkpoint_modes)),
     "cp_comm": Kind(parser=_word, completion=names.words(names.cp_comms)),
     "optimizer": Kind(parser=_word, completion=names.words(names.optimizers)),
+    "packing": Kind(parser=_word, completion=names.words(names.packings)),
+    "sampling": Kind(parser=_word, completion=names.words(names.samplings)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
     "pools": Kind(type=list[str], several=lambda texts: tuple(map(flags.word("--pool"), texts or ()))),

@@ -65,6 +65,8 @@ schedules = _listed("sim.training", "names")
 recompute = _listed("spec.training", "RECOMPUTE")
 cp_comms = _listed("spec.training", "CP_COMMS")
 checkpoint_modes = _listed("spec.reliability", "CHECKPOINT_MODES")
+packings = _listed("spec.training", "PACKINGS")
+samplings = _listed("spec.training", "SAMPLINGS")
 optimizers = _listed("spec.training", "OPTIMIZERS")
 
 

@@ -171,11 +171,14 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     pack, split = c["pack"], c["split"]
     rows, keys = shape.get("rows", query_tile(head_dim)), key_tile(head_dim, width(kv_dtype))
     area = rows * keys
-    together, lone = np.ceil(q * group / rows) / group, np.ceil(q / rows)
+    apart = "query_blocks" in shape  # documents of unequal length, which do not share tiles
+    together = np.ceil(q * group / rows) / group
+    lone = shape["query_blocks"] * QUERY_TILE / rows / n if apart else np.ceil(q / rows)
     tiles = pack * together + (1 - pack) * lone
-    key_tiles = np.maximum(np.ceil(np.minimum(mean, window + rows / (1 + pack * (group - 1)) - 1) / keys), 1.0)
+    reached = shape["longest_keys"] if apart else mean
+    key_tiles = np.maximum(np.ceil(np.minimum(reached, window + rows / (1 + pack * (group - 1)) - 1) / keys), 1.0)
     hidden = np.minimum(beyond / n / q, np.maximum((pairs + beyond) / n / q + (q - 1) / 2 - mean, 0.0))
-    cached = np.maximum(np.ceil((mean + hidden) / keys - ROUNDING), 1.0)
+    cached = np.maximum(np.ceil((reached + hidden) / keys - ROUNDING), 1.0)
     cuts = ((pack, n * heads * together), (1 - pack, n * heads * lone))
     steps, parts = in_turn(cuts, key_tiles, cached, sms, split)
     on_one_sm = _rate(chip, dtype) / sms * c["rate"]
@@ -184,6 +187,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     per_tile = area * ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m) * np.where(masked, c["masked"], 1.0)
     per_tile = per_tile * np.maximum(head_dim / KEY_TILE, 1.0) ** c["wide"]
     idle = (tiles - q / rows) * np.maximum(np.ceil(np.minimum(mean, window) / keys), 1.0)
+    idle = shape["empty_blocks"] * KEY_TILE / keys / n if apart else idle
     met = np.maximum(pairs / n, 1.0) / area + idle + c["diagonal"] * tiles
     met = met + np.minimum(c["edge"] * tiles, beyond / n / area)
     block, blocks = c["block_us"] * 1e-6, n * heads * tiles
@@ -236,6 +240,8 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
     tiles, query_tiles = (np.ceil(np.maximum(x / n, 1.0) / KEY_TILE) for x in (context, tokens))
+    if "key_blocks" in shape:  # documents of unequal length: thread blocks of each, and the longest to wait for
+        tiles, query_tiles = shape["key_blocks"] / n, np.ceil(shape["longest_queries"] / QUERY_TILE)
     on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)

@@ -12,6 +12,10 @@ from gnomon.graph.ops import Attention, Shape
 from gnomon.graph.sizes import constants
 from gnomon.spec.workload import Batch, Floats
 
+BLOCK = 128
+"""Tokens that kernels over whole sequences take at a time (`gnomon.cost.attention`): a document never shares one with
+the next."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreAttention(Attention):
@@ -30,13 +34,23 @@ class CoreAttention(Attention):
     def _pairs(self, batch: Batch) -> Floats:
         """Query-key pairs of one head on one rank."""
         length = self.over * batch.prompt
-        if not self.causal:
-            pairs = batch.prefill_tokens * self._both_ways(length)
-        elif self.window is None:
+        if self.causal and self.window is None:
             pairs = self.over * batch.prefill_pairs - (self.over - 1) / 2 * batch.prefill_tokens
+        elif batch.documents is not None:
+            pairs = batch.documents.total(self._of_document) / self.over
+        elif not self.causal:
+            pairs = batch.prefill_tokens * self._both_ways(length)
         else:
+            assert self.window is not None
             pairs = np.asarray(batch.prefills * self.window.below(length) / self.over)
         return pairs * (self.over if self.traded else 1)
+
+    def _of_document(self, tokens: Floats) -> Floats:
+        """Query-key pairs of one head in a document."""
+        if not self.causal:
+            return tokens * self._both_ways(tokens)
+        assert self.window is not None
+        return self.window.below(tokens)
 
     def _both_ways(self, length: Floats) -> Floats:
         """Tokens that one sees on average, itself included: half of a window lies on each side."""
@@ -53,8 +67,33 @@ class CoreAttention(Attention):
         wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
         mean = (wide * self.head_dim + narrow * self.values) / (wide + narrow)
         sums = {"sequences": batch.prefills, "tokens": self.queries(batch), "pairs": self._pairs(batch)}
-        sums |= {"context": self.over * batch.prefill_context}
+        sums |= {"context": self.over * batch.prefill_context} | self._by_document(batch)
         return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=mean)
+
+    def _by_document(self, batch: Batch) -> Shape:
+        """What a kernel over documents of unequal length takes beside their sums: blocks of tokens, of which each
+        document begins its own, those of queries that stay empty, times the blocks of keys that they meet, and the
+        longest document. Ranks of context parallelism wait for the busiest of them."""
+        if batch.documents is None:
+            return {}
+        documents, own = batch.documents, 1 if self.traded else self.over
+        reach = np.inf if self.window is None else self.window.length
+
+        def blocks(tokens: Floats) -> Floats:
+            return np.asarray(np.ceil(tokens / BLOCK))
+
+        def empty(tokens: Floats) -> Floats:
+            return (blocks(tokens / own) - tokens / own / BLOCK) * blocks(np.minimum(tokens, reach))
+
+        load = 1.0 if self.traded else documents.cp_load
+        return {
+            "pairs": self._pairs(batch) * load,
+            "query_blocks": documents.total(lambda tokens: blocks(tokens / own)),
+            "key_blocks": documents.total(blocks),
+            "empty_blocks": documents.total(empty),
+            "longest_queries": documents.longest / own,
+            "longest_keys": np.minimum(documents.longest, reach),
+        }
 
     def recomputed_flops(self, batch: Batch) -> Floats:
         """Of the five matmuls of the backward pass, one computes the scores again."""

@@ -14,6 +14,7 @@ from gnomon.load.fields import Fields
 from gnomon.load.files import as_path, read_yaml
 from gnomon.load.goals import duration_text, goal, seconds_goal
 from gnomon.load.recipe import read_recipe
+from gnomon.load.sequences import read_sequences
 from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.loads.arrivals import arrivals_of
@@ -249,6 +250,7 @@ def _training_load(fields: Fields) -> TrainingLoad:
         seq=fields.whole("seq", most=MAX_TOKENS),
         global_batch=fields.whole("global_batch", most=MAX_BATCH),
         tokens=_tokens(fields.raw("tokens", None), fields.spot("tokens")),
+        sequences=read_sequences(fields) if fields.has("lengths") else None,
     )
 
 

@@ -100,7 +100,7 @@ def _lengths(text: str) -> Named:
 
 FIELDS: Mapping[str, Callable[[str], Named]] = {
     "model": _model, "on": _chips, "fleet": _chips, "cluster": _chips, "trace": _trace,
-    "input": _lengths, "output": _lengths,
+    "input": _lengths, "output": _lengths, "lengths": _lengths,
 }  # fmt: skip
 """Fields whose values may name files."""
 

@@ -21,12 +21,20 @@ from gnomon.load.objects import checked_model
 from gnomon.load.plan import plan_pool
 from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
+from gnomon.load.traces import known_lengths, located
 from gnomon.planning.power_limit import under_limit
 from gnomon.planning.training.asked import given_by, step_of
 from gnomon.planning.training.binding import TrainingBinding
+from gnomon.planning.training.packings import settled
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import EngineChoice, Model, Plan, Pool, TrainingLoad
 from gnomon.spec.answers import NotModelled
+from gnomon.spec.loads.lengths import lengths_of
+from gnomon.spec.loads.lengths.base import Lengths
+from gnomon.spec.loads.lengths.uniform import Uniform
+from gnomon.spec.loads.sequences import Sequences
+from gnomon.spec.questions.training import TrainingQuestion
+from gnomon.spec.training import RANDOM
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import TRAINING, applied
 
@@ -45,25 +53,54 @@ def trained_on_text(model: Model) -> Model:
     return replace(model.alone, not_modelled=(*model.not_modelled, left))
 
 
-def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
-    """The job that a plan names, on its own chips or on `pool`. Nothing of it is checked but that it trains."""
+def job_of(plan: Plan, pool: Pool | None = None, engine: TrainingEngine | None = None) -> TrainingJob:
+    """The job that a plan names, on its own chips or on `pool`, under its own engine where none is given. Nothing of it
+    is checked but that it trains."""
     if not isinstance(plan.load, TrainingLoad):
         raise InputError("the plan is not for training", where="load", hint="Give it seq and global_batch.")
     if plan.replicas != 1:
         hint = "Say how many copies learn together as strategy.dp."
         raise InputError(f"{plan.replicas} is not 1, as training needs it", where="replicas", hint=hint)
+    model, load = trained_on_text(load_model(plan.model)), plan.load
+    if load.sequences is not None:
+        known: Lengths = known_lengths(load.sequences.lengths)
+        load = replace(load, sequences=replace(load.sequences, lengths=known))
+        load = settled(load, engine or planned_training_engine(plan.engine), model)
     return TrainingJob(
         name=plan.model,
-        model=trained_on_text(load_model(plan.model)),
+        model=model,
         pool=pool or plan_pool(plan),
         strategy=plan.strategy,
         recipe=recipe_of(plan.engine.settings),
-        load=plan.load,
+        load=load,
         dtype=plan.dtype,
         techniques=applied(TRAINING, plan.strategy.techniques).values,
         engine=plan.engine.label,
         config=config_of(plan.model),
     )
+
+
+def with_lengths(bound: TrainingBinding, question: TrainingQuestion) -> TrainingBinding:
+    """A question's names with the lengths of its sequences, their file read."""
+    if question.lengths is None:
+        return bound
+    sequences = Sequences(
+        lengths=read_lengths(question.lengths, "--lengths"),
+        packing=question.packing or "",
+        document_masking=question.document_masking,
+        sampling=question.sampling or RANDOM,
+        seed=question.seed,
+    )
+    return replace(bound, sequences=sequences)
+
+
+def read_lengths(given: int | str, where: str) -> Lengths:
+    """A distribution, its file named by its whole path and read; a single number is one too."""
+    found = lengths_of(given, where)
+    if isinstance(found, int):
+        return Uniform(low=found, high=found)
+    known: Lengths = known_lengths(located(found))
+    return known
 
 
 def bind_training(
@@ -83,7 +120,8 @@ def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> Trai
     """The step of a plan, under its own engine or today's version of another one. Raises where it is not possible."""
     if engine:
         plan = replace(plan, engine=EngineChoice(name=engine, settings=plan.engine.settings))
-    job, chosen = job_of(plan, pool), planned_training_engine(plan.engine)
+    chosen = planned_training_engine(plan.engine)
+    job = job_of(plan, pool, chosen)
     limited_pool, profile = under_limit(job.pool, _profile(job.pool, chosen, job.model), "power_limit_w")
     return step_of(replace(job, pool=limited_pool), chosen, profile, given_by(plan))
 

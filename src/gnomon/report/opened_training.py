@@ -17,6 +17,7 @@ REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or faster links would shorten it",
     "the bubble": "more micro-batches, fewer pipeline ranks or more model chunks per rank (vp) would shorten it",
     "the optimizer": "sharding it over data-parallel ranks (zero 1) would shorten it",
+    "imbalance": "packing, balanced sampling, or context parallelism in the place of data parallelism would shorten it",
     "waiting": "rarer checkpoints, a faster link or storage, or fewer barriers would shorten it",
     "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
@@ -59,6 +60,11 @@ def _step(answer: TrainingReport) -> AnswerNode:
 
 def _follows(answer: TrainingReport, part: str) -> str:
     """The techniques that a part of the step is due to, and how."""
+    if part == "imbalance_s":
+        return (
+            f"the mean of {answer.lengths['steps_drawn']} drawn steps, each as long as its slowest rank, less a step "
+            "of equal micro-batches"
+        )
     return "; ".join(f"{text}: {one.follows[part]}" for text, one in _techniques(answer) if part in one.follows)
 
 
@@ -131,6 +137,7 @@ def _binding(answer: TrainingReport) -> AnswerNode:
         "communication": answer.exposed_communication_s / step,
         "the bubble": parts["pipeline_s"] * answer.bubble_fraction / step,
         "the optimizer": parts["optimizer_s"] / step,
+        "imbalance": parts.get("imbalance_s", 0.0) / step,
         "waiting": parts.get("waits_s", 0.0) / step,
     }
     lost["kernels"] = max(1 - answer.hfu - sum(lost.values()), 0.0)

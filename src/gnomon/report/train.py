@@ -25,20 +25,24 @@ from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
 from gnomon.spec.questions.run import NEEDS_FAILURES
+from gnomon.spec.training import RANDOM
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
 
 AFTER = {
+    "imbalance_s": "imbalance of sequence lengths",
     "gradient_reduction_s": "gradient reduction after the last pass",
     "optimizer_s": "optimizer",
     "weight_gather_s": "all-gather of updated weights",
     "waits_s": "waiting for checkpoints and barriers",
 }
+LITTLE_PADDING = 5e-4
 RUN_FLAGS = {name: f"--{name.removesuffix('_s').replace('_', '-')}" for name in ("failures", *NEEDS_FAILURES, "grid")}
 """Flags about the run, by the names that they have among the inputs."""
 
 
 def render(answer: TrainingReport, style: Style) -> str:
-    lines = [style.strong(answer.title), described(answer.inputs), "", *_answer(answer, style), ""]
+    lines = [style.strong(answer.title), described(answer.inputs), *lengths_lines(answer)]
+    lines += ["", *_answer(answer, style), ""]
     lines += [*_times(answer, style), "", *_memory(answer)]
     lines += ["", *run_lines(answer), *reliability_lines(answer, style)] if answer.run else []
     return "\n".join([*lines, "", *_next(answer)])
@@ -57,7 +61,35 @@ def described(inputs: Mapping[str, Any]) -> str:
     said += [expert_words(int(inputs.get("expert_tp") or 0))] if inputs.get("expert_tp") else []
     said += [f"KV by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
+    said += packing_words(inputs)
     return ", ".join([*said, inputs["optimizer"], *inputs.get("techniques", ())])
+
+
+def packing_words(inputs: Mapping[str, Any]) -> list[str]:
+    """How batches are made of sequences that differ in length; nothing where all are equal."""
+    if not inputs.get("packing"):
+        return []
+    plain = {"none": "padded to the longest", "max-length": "padded to --seq", "padding-free": "padding-free"}
+    found = [plain.get(inputs["packing"], f"{inputs['packing']} packing")]
+    found += ["document masking"] if inputs.get("document_masking") else []
+    return found + ([inputs["sampling"]] if inputs["sampling"] != RANDOM else [])
+
+
+def lengths_lines(answer: TrainingReport) -> list[str]:
+    """The lengths of sequences as they were drawn, and tokens with padding and without."""
+    found = answer.lengths
+    if not found:
+        return []
+    parts = [f"{name} {format_count(found[f'{name}_tokens'])}" for name in ("p50", "p90", "p99")]
+    spread = f"mean {format_count(found['mean_tokens'])} tokens, {', '.join(parts)}"
+    longest = f"longest {format_count(found['longest_tokens'])}"
+    rate = f"{digits(found['tokens_per_s'])} tokens/s"
+    if found["padding_share"] >= LITTLE_PADDING:
+        padded = f"{found['padding_share']:.1%} of all tokens is padding"
+        rate += f", {digits(found['padded_tokens_per_s'])} with padding"
+    else:
+        padded = "no padding"
+    return [f"sequences of {spread}, {longest}; {padded}: {rate}"]
 
 
 def mfu_words(answer: TrainingReport) -> str:
@@ -206,9 +238,20 @@ def same_job(inputs: Mapping[str, Any]) -> list[Any]:
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
     said += flag("--tokens", count_word(inputs.get("tokens")))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
+    said += _lengths_flags(inputs)
     said += [word for name, option in RUN_FLAGS.items() for word in flag(option, _run_word(name, inputs))]
     said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
+
+
+def _lengths_flags(inputs: Mapping[str, Any]) -> list[Any]:
+    """The words about lengths again."""
+    if not inputs.get("lengths"):
+        return []
+    said = ["--lengths", inputs["lengths"], "--packing", inputs["packing"]]
+    masking = inputs.get("document_masking")
+    said += [] if masking is None else ["--document-masking" if masking else "--no-document-masking"]
+    return [*said, *flag("--sampling", inputs["sampling"], RANDOM), *flag("--seed", inputs.get("seed"), 0)]
 
 
 def _run_word(name: str, inputs: Mapping[str, Any]) -> Any:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnomon.spec.loads.sequences import Sequences
 
 RECOMPUTE = ("none", "selective", "full")
 CP_COMMS = ("p2p", "a2a", "allgather")
@@ -17,19 +20,34 @@ keep fp32 weights."""
 RUN = OPTIMIZERS[:2]
 """Those the built-in runner has."""
 MAX_ZERO = 3
+NONE, MAX_LENGTH, WRAPPED, BFD, FFD, PADDING_FREE = PACKINGS = (
+    "none", "max-length", "wrapped", "bfd", "ffd", "padding-free",
+)  # fmt: skip
+"""How batches are made of sequences that differ in length: padded to the longest sequence of a micro-batch; padded to
+the most there may be; put one after the other and cut; packed best-fit or first-fit decreasing; the sequences of a
+micro-batch one after the other, without padding."""
+RANDOM, GROUP_BY_LENGTH, BALANCED = SAMPLINGS = ("random", "group-by-length", "balanced")
+"""Which sequences come together: any; of similar length (transformers' `group_by_length`); any, and dealt out within
+a step so that data-parallel ranks have equal work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLoad:
-    """Sequences of `seq` tokens, `global_batch` of them per step; `tokens` is the whole run, where one is asked for."""
+    """Sequences of `seq` tokens, `global_batch` of them per step (packed ones, where documents are packed); `tokens` is
+    the whole run, where one is asked for."""
 
     seq: int
     global_batch: int
     tokens: float | None = None
+    sequences: Sequences | None = None
+    """Where sequences differ in length: then `seq` is the most tokens of one, and what they are packed to."""
 
     @property
-    def step_tokens(self) -> int:
-        return self.seq * self.global_batch
+    def step_tokens(self) -> float:
+        """Tokens of a step, without padding; the mean where sequences differ."""
+        if self.sequences is None:
+            return self.seq * self.global_batch
+        return self.sequences.row_tokens(self.seq) * self.global_batch
 
     @property
     def steps(self) -> int | None:

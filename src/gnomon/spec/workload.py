@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from gnomon.spec.answers import NotModelled
     from gnomon.spec.loads.arrivals.base import ArrivalProcess
+    from gnomon.spec.loads.documents import Documents
     from gnomon.spec.loads.images import RequestImages
     from gnomon.spec.loads.lengths.base import Lengths
     from gnomon.spec.loads.popularity import Adapters, Priorities, SharedPrefix
@@ -35,6 +36,8 @@ class Batch:
     prefill_pairs: Floats
     prefill_context: Floats
     logit_rows: Floats
+    documents: Documents | None = field(default=None, kw_only=True)
+    """Where prompts are not equally long, and known one by one."""
 
     @property
     def tokens(self) -> Floats:
@@ -72,8 +75,8 @@ class Batch:
 
     @classmethod
     def stack(cls, batches: Sequence[Batch]) -> Batch:
-        """Many batches as one, a step after the other."""
-        names = cls.__dataclass_fields__
+        """Many batches as one, a step after the other. None of them has documents."""
+        names = [name for name in cls.__dataclass_fields__ if name != "documents"]
         return cls(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in names))
 
     @classmethod

@@ -67,7 +67,7 @@ class GPipeSchedule(Technique[TrainingCase]):
         """Inputs of the stage for all micro-batches, and all activations of the one that is recomputed."""
         plans, table = case.plans, case.table
         cut = np.where(plans.sequence_parallel > 0, plans.tp, 1)
-        entered = case.tokens * case.model.hidden * HALF_BYTES / cut
+        entered = case.most_tokens * case.model.hidden * HALF_BYTES / cut
         recomputed = table.layers * table.chunks.peak_bytes(used.rank)
         return replace(used, activations=table.micros * entered + recomputed)
 

@@ -99,7 +99,7 @@ class VocabularyParallel(Technique[TrainingCase]):
         """Exposed seconds of the stages' collectives, which overlap with a pass: forward, the all-reduce of the
         embedding's shards and the broadcast of the last layer's output; backward, their gradients."""
         grid, network = found.grid, np.zeros(found.grid.size)
-        payload = WORKING_BYTES * grid.micro_batch * (case.load.seq // grid.cp) * case.model.hidden
+        payload = WORKING_BYTES * case.tokens * case.model.hidden
         payload = payload / np.where(grid.sequence_parallel == 1, grid.tp, 1)
         for (tp, cp, dp), rows in grid.groups(("tp", "cp", "dp")):
             stride = np.full(rows.size, tp * cp * dp)
@@ -112,8 +112,8 @@ class VocabularyParallel(Technique[TrainingCase]):
         """How much slower the GEMM with a shard of the vocabulary is than its share of the unsharded GEMM."""
         grid, model = found.grid, case.model
         columns = np.ceil(model.vocab / grid.tp)
-        common = {
-            "m": 1.0 * grid.micro_batch * (case.load.seq // grid.cp),
+        common: dict[str, Floats] = {
+            "m": np.asarray(1.0 * case.tokens),
             "k": np.full(grid.size, float(model.hidden)),
         }
 

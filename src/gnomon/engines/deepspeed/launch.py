@@ -18,6 +18,7 @@ from gnomon.engines.training.launch import (
     common_not_expressed,
     headline,
     script,
+    sequences_not_expressed,
     steps_of,
     torchrun,
 )
@@ -154,7 +155,7 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append("asynchronous checkpoints: Megatron-DeepSpeed saves them while training waits")
     if offload and offload.stride:
         missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
-    return missing + common_not_expressed(job, plan, NAME)
+    return missing + sequences_not_expressed(job) + common_not_expressed(job, plan, NAME)
 
 
 def _unlike(job: TrainingJob) -> list[str]:

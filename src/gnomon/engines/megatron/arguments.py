@@ -9,9 +9,10 @@ NO_EFFECT = {
     "which tokens are trained on": (
         "data-path split mock-data tokenizer-type tokenizer-model tokenizer-name-or-path vocab-file merge-file "
         "data-cache-path train-data-path valid-data-path test-data-path per-split-data-args-path data-args-path "
-        "num-workers dataloader-type reset-position-ids reset-attention-mask eod-mask-loss "
+        "num-workers dataloader-type reset-position-ids eod-mask-loss "
         "no-create-attention-mask-in-dataloader no-mmap-bin-files num-dataset-builder-threads tiktoken-pattern "
-        "legacy-tokenizer trust-remote-code data-impl full-validation multiple-validation-sets sft"
+        "legacy-tokenizer trust-remote-code data-impl full-validation multiple-validation-sets "
+        "sft-tokenizer-prompt-format"
     ),
     "hyperparameters, which no time depends on": (
         "adam-beta1 adam-beta2 adam-eps sgd-momentum weight-decay start-weight-decay end-weight-decay "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gnomon.engines.megatron import ENGINE
 from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.job import check_equal_stages, check_experts
-from gnomon.engines.training.traits import NARROW_BYTES, Traits
+from gnomon.engines.training.traits import NARROW_BYTES, PLAIN_PACKINGS, Packing, Traits
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, LatentAttention, Model, Recipe, Strategy, TrainingLoad
@@ -36,6 +36,22 @@ ZERO = {"2.4": (0,), "3.0": (0, 1), BRIDGE: (0, 1, 2, 3), "2026.08": (0, 1, 2, 3
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 """GPipe is priced for what is published of it; Megatron-LM itself runs the other two."""
+PACKINGS = (
+    Packing("wrapped", (False, True)),
+    Packing("bfd", (True,)),
+    Packing("ffd", (True,)),
+    Packing("max-length"),
+)
+"""GPTDataset puts documents one after the other, and keeps them apart with --dataloader-inter-document-masking. --sft
+takes conversations that were packed before (a line of its file is a sequence), and pads them to --seq-length."""
+BRIDGE_PACKINGS = (
+    Packing("none"),
+    Packing("ffd", (True,)),
+    Packing("max-length"),
+    Packing("wrapped", (False, True)),
+)
+"""Of NeMo and Megatron-Bridge: GPTSFTDataset pads to the longest, or with `pad_to_max_length` to the most; packed
+sequences are made by `first_fit_decreasing` and padded to `packed_sequence_size`."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 """Host seconds per kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
@@ -73,6 +89,8 @@ class Megatron:
             schedules=SCHEDULES,
             uneven_stages=today,
             whole_sums=True,
+            packings=BRIDGE_PACKINGS if self.version == BRIDGE else PACKINGS if today else PLAIN_PACKINGS,
+            cuts_documents=today,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
         )

@@ -11,12 +11,14 @@ from gnomon.engines.training.expressed import Named, offloaded, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import (
+    ImportedBatches,
     ImportedTraining,
     ModelShape,
     TrainingNames,
 )
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
+from gnomon.spec.training import BFD, WRAPPED
 
 PROGRAMS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_gpt")
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -43,6 +45,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)
     dtype = _dtype(options)
+    batches = _batches(options)
     _notes(options, strategy, recipe)
     return ImportedTraining(
         shape=shape,
@@ -51,9 +54,19 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         techniques=_techniques(options),
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, steps),
+        batches=batches,
         dtype=dtype,
         ignored=(*options.ignored, *options.left()),
     )
+
+
+def _batches(options: TrainingOptions) -> ImportedBatches | None:
+    """Conversations that were packed before, or documents one after the other that attention keeps apart."""
+    masking = {name: options.flag(name) for name in ("dataloader-inter-document-masking", "reset-attention-mask")}
+    if options.flag("sft"):
+        return ImportedBatches(told="--sft", packing=BFD, document_masking=True)
+    told = " ".join(f"--{name}" for name, given in masking.items() if given)
+    return ImportedBatches(told=told, packing=WRAPPED, document_masking=True) if told else None
 
 
 def model_shape(options: TrainingOptions) -> ModelShape:

@@ -18,12 +18,14 @@ from gnomon.engines.training.launch import (
     common_not_expressed,
     headline,
     script,
+    sequences_not_expressed,
     steps_of,
     torchrun,
 )
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
+from gnomon.spec.training import NONE, PADDING_FREE, WRAPPED
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
@@ -33,6 +35,10 @@ _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
+_CONVERSATIONS = (
+    ' --data-path "${DATA_PATH:?not set, it names a JSONL file of conversations}"'
+    ' --tokenizer-model "${TOKENIZER_MODEL:?not set, it names a tokenizer}"'
+)
 RUNS = ("1f1b", "interleaved")
 """Its schedules of pipelines."""
 SAVED = "checkpoints"
@@ -51,7 +57,7 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
         job,
         headline(plan, f"Megatron-LM {COMMIT} of {DATE}"),
         setup=_environment(job),
-        program='"${MEGATRON_PATH:-.}/pretrain_gpt.py"',
+        program='"${MEGATRON_PATH:-.}/pretrain_gpt.py"' + (_CONVERSATIONS if _tuned(job) else ""),
         arguments=words(options(job)),
         notes=(*notes, _NOTE),
     )
@@ -63,7 +69,7 @@ def options(job: TrainingJob) -> dict[str, Value]:
     _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
     values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(job)
-    return values | _saving(job) | _data()
+    return values | _saving(job) | _data(job)
 
 
 def check(job: TrainingJob) -> None:
@@ -102,7 +108,22 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         missing.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    return [*missing, *common_not_expressed(job, plan, NAME), *_unsaid(job)]
+    return [*missing, *_sequences(job), *common_not_expressed(job, plan, NAME), *_unsaid(job)]
+
+
+def _sequences(job: TrainingJob) -> list[str]:
+    """What of packing the options do not say."""
+    sequences = job.load.sequences
+    if sequences is None:
+        return []
+    if sequences.packing == WRAPPED:
+        own = " with document masking" if sequences.document_masking else ""
+        said = f"documents of those lengths, one after the other{own}: mock data have their own"
+    elif sequences.packing in (NONE, PADDING_FREE):
+        said = f"{sequences.packing} packing: --sft pads every sequence to --seq-length"
+    else:
+        said = f"{sequences.packing} packing: a line of the data at DATA_PATH is one sequence, packed before"
+    return sequences_not_expressed(job, said)
 
 
 def _unsaid(job: TrainingJob) -> Iterator[str]:
@@ -307,11 +328,21 @@ def _optimizer(job: TrainingJob) -> dict[str, Value]:
     }
 
 
-def _data() -> dict[str, Value]:
-    """Mock data, so that it starts without files; no evaluation, which plans do not price."""
+def _tuned(job: TrainingJob) -> bool:
+    """Whether sequences are conversations of a file, padded or packed."""
+    return job.load.sequences is not None and job.load.sequences.packing != WRAPPED
+
+
+def _data(job: TrainingJob) -> dict[str, Value]:
+    """Mock data, so that it starts without files, but where each sequence has documents of its own; no evaluation,
+    which plans do not price."""
+    sequences, tuned = job.load.sequences, _tuned(job)
+    masked = sequences is not None and bool(sequences.document_masking) and not tuned
     return {
-        "--mock-data": True,
-        "--tokenizer-type": "NullTokenizer",
+        "--mock-data": not tuned,
+        "--sft": tuned,
+        "--dataloader-inter-document-masking": masked,
+        "--tokenizer-type": "SFTTokenizer" if tuned else "NullTokenizer",
         "--eval-iters": 0,
         "--eval-interval": 1000,
         "--log-interval": 1,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gnomon.engines.torch.checks import check
 from gnomon.engines.training.job import check_job
-from gnomon.engines.training.launch import common_not_expressed, headline, script, torchrun
+from gnomon.engines.training.launch import common_not_expressed, headline, script, sequences_not_expressed, torchrun
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
@@ -45,7 +45,7 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
 def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """Parts of the plan that the built-in runner does not execute."""
     first = f"data and a full run: {WARMUP} warm-up steps and {STEPS} measured ones, on synthetic tokens"
-    return [first] + common_not_expressed(job, plan, "torch")
+    return [first, *sequences_not_expressed(job)] + common_not_expressed(job, plan, "torch")
 
 
 def _arguments() -> list[list[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.torchtitan import ENGINE
 from gnomon.engines.training.job import check_experts
-from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.transformers.style import style as modules
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.style import KernelStyle, Stream
@@ -80,6 +80,7 @@ class TorchTitan:
             uneven_stages=True,
             schedules=SCHEDULES + (SPLIT if eager else ()),
             whole_sums=True,
+            packings=(Packing("wrapped", (True,) if self.version == VERSIONS[-1] else (False,)),),
             gathers_forward=True,
             frees_gradients=True,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),

@@ -26,6 +26,7 @@ from gnomon.engines.training.launch import (
     common_not_expressed,
     headline,
     script,
+    sequences_not_expressed,
     steps_of,
     torchrun,
 )
@@ -113,7 +114,19 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"a scale per tensor in fp8: TorchTitan {VERSION} has one per row")
     if saving and not saving.known:
         missing.append(f"mode={saving.mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
-    return missing + common_not_expressed(job, plan, NAME)
+    return missing + _sequences(job) + common_not_expressed(job, plan, NAME)
+
+
+def _sequences(job: TrainingJob) -> list[str]:
+    """Its data loader puts documents one after the other, and its attention keeps them apart."""
+    sequences = job.load.sequences
+    if sequences is None:
+        return []
+    said = f"{sequences.packing} packing" + (" with document masking" if sequences.document_masking else "")
+    own = f"wrapped packing with document masking: all that TorchTitan {VERSION} has"
+    wanted = f"{said}: the recipe has {own}" if said not in own else ""
+    found = sequences_not_expressed(job, wanted or said)
+    return found if wanted else [one for one in found if one != said]
 
 
 def recipe_text(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ the allocator reserves more than was ever allocated, by 1 to 22% of steps measur
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnomon.engines.training.allocator import CachingAllocator, MemoryBlock, OutOfMemory
 from gnomon.engines.training.traits import Optimizer
@@ -33,16 +33,18 @@ class Allocations:
 
 
 def allocations(
-    tapes: Sequence[Tape], mode: str, tokens: int, micros: int, states: Optimizer, capacity_bytes: float,
-    buckets: bool = False,
+    tapes: Sequence[Tape], mode: str, tokens: int | Sequence[int], micros: int, states: Optimizer,
+    capacity_bytes: float, buckets: bool = False,
 ) -> Allocations:  # fmt: skip
-    """Steps of one rank that holds all of a network: embedding, layers and head in order, `micros` passes each."""
+    """Steps of one rank that holds all of a network: embedding, layers and head in order, `micros` passes each, of so
+    many tokens; of several numbers, one after the other and again."""
     fits, ran = True, CachingAllocator(capacity_bytes)
+    each = (tokens,) if isinstance(tokens, int) else tuple(tokens)
     try:
-        _Steps(ran, tapes, mode, tokens, states).run(micros, buckets)
+        _Steps(ran, tapes, mode, each[0], states).run(micros, buckets, each)
     except OutOfMemory:
         fits, ran = False, CachingAllocator()
-        _Steps(ran, tapes, mode, tokens, states).run(micros, buckets)
+        _Steps(ran, tapes, mode, each[0], states).run(micros, buckets, each)
     return Allocations(ran.most_allocated_bytes, ran.most_reserved_bytes, fits)
 
 
@@ -54,15 +56,16 @@ class _Steps:
     tokens: int
     states: Optimizer
 
-    def run(self, micros: int, buckets: bool) -> None:
+    def run(self, micros: int, buckets: bool, tokens: Sequence[int]) -> None:
         matrices = [node.parameters for tape in self.tapes for node in tape.nodes if node.parameters]
         for parameters in matrices:
             self.card.allocate(parameters * self.states.weight_bytes)
             self.card.allocate(parameters * self.states.gradient_bytes * buckets)
         for step in range(STEPS):
             gradients: Gradients = {}
-            for _ in range(micros):
-                self._backward(self._forward(), gradients)
+            for micro in range(micros):
+                one = replace(self, tokens=tokens[(step * micros + micro) % len(tokens)])
+                one._backward(one._forward(), gradients)
             for parameters in matrices if step == 0 else ():
                 for _ in range(MOMENTS):
                     self.card.allocate(parameters * self.states.state_bytes / MOMENTS)

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from gnomon.cost.machine import Machine
 from gnomon.engines.base import Case
+from gnomon.engines.training.batches import most_tokens, row_tokens
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.step_table import StepTable
 from gnomon.engines.training.traits import Traits
@@ -15,7 +16,7 @@ from gnomon.spec import TrainingLoad
 from gnomon.spec.workload import Floats
 
 
-def _exactly(name: str, spread: float) -> Floats | float:
+def exactly(name: str, spread: float) -> Floats | float:
     return 1.0
 
 
@@ -33,7 +34,7 @@ class TrainingCase(Case):
     dtype: str
     plans: Grid
     priced: StepTable | None = None
-    drawn: Callable[[str, float], Floats | float] = _exactly
+    drawn: Callable[[str, float], Floats | float] = exactly
     """A factor per row for an uncertain quantity, by its name and the standard deviation of its logarithm."""
 
     @property
@@ -48,9 +49,18 @@ class TrainingCase(Case):
         return self.load.global_batch // (self.plans.dp * self.plans.micro_batch)
 
     @property
-    def tokens(self) -> Ints:
-        """Of a micro-batch on one rank."""
-        return self.plans.micro_batch * (self.load.seq // self.plans.cp)
+    def tokens(self) -> Floats | Ints:
+        """Of a micro-batch on one rank; of the mean one, where sequences differ in length."""
+        if self.load.sequences is None:
+            return self.plans.micro_batch * (self.load.seq // self.plans.cp)
+        return row_tokens(self.model, self.load, self.plans) / self.plans.cp
+
+    @property
+    def most_tokens(self) -> Floats | Ints:
+        """Of the fullest micro-batch on one rank."""
+        if self.load.sequences is None:
+            return self.tokens
+        return most_tokens(self.model, self.load, self.plans) / self.plans.cp
 
     def at(self, table: StepTable) -> Self:
         """The plans that a table has priced."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,14 +9,13 @@ import numpy as np
 
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
+from gnomon.engines.training.batches import EachRow, row_tokens
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.traits import Optimizer, Traits, Update
 from gnomon.graph.dtypes import width
-from gnomon.graph.ops import Collective, Elementwise, Op
+from gnomon.graph.ops import Collective, Elementwise
 from gnomon.spec import Block, Model, TrainingLoad
 from gnomon.spec.workload import Floats
-
-Factor = Callable[[Op], Floats | float]
 
 
 class ParamCount(NamedTuple):
@@ -41,10 +39,10 @@ class ParamCount(NamedTuple):
         return np.asarray(self.dense / grid.copies + self.experts / grid.expert_copies)
 
 
-def sent_bytes(seq: int, hidden: int, dtype: str, grid: Grid) -> Floats:
-    """Activations of a micro-batch between two stages, on one rank."""
+def sent_bytes(tokens: Floats | Ints, hidden: int, dtype: str, grid: Grid) -> Floats:
+    """Activations of a micro-batch of so many tokens between two stages, on one rank."""
     held = grid.cp * np.where(grid.sequence_parallel == 1, grid.tp, 1)
-    return np.asarray(width(dtype) * grid.micro_batch * seq * hidden / held)
+    return np.asarray(width(dtype) * tokens * hidden / held)
 
 
 class CommModel:
@@ -52,10 +50,11 @@ class CommModel:
 
     def __init__(
         self, model: Model, load: TrainingLoad, grid: Grid, machine: Machine, traits: Traits, states: Optimizer,
-        dtype: str, factor: Factor | None,
+        dtype: str, each: EachRow | None,
     ) -> None:  # fmt: skip
         self.model, self.load, self.grid, self.machine = model, load, grid, machine
-        self.traits, self.states, self.factor, self.dtype = traits, states, factor, dtype
+        self.traits, self.states, self.dtype = traits, states, dtype
+        self.rows, self.factor = each, each.factor if each else None
         self.late = (grid.pp > 1) & traits.whole_sums
         self.each = (grid.zero >= 2) & ~self.late
         self.copies = _Group(grid, ("dp", "cp", "tp", "stage_copies"))
@@ -180,7 +179,8 @@ class CommModel:
         return found * self._drawn(op)
 
     def sent_bytes(self) -> Floats:
-        return sent_bytes(self.load.seq, self.model.hidden, self.dtype, self.grid)
+        tokens = row_tokens(self.model, self.load, self.grid, self.rows)
+        return sent_bytes(tokens, self.model.hidden, self.dtype, self.grid)
 
     def send(self) -> Floats:
         """Activations of a micro-batch to the next stage, `tp * cp * dp` chips away, each rank over its own adapter."""

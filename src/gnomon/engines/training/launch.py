@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gnomon.engines.shell import comment
 from gnomon.engines.training.job import idle_settings
 from gnomon.errors import InputError
 from gnomon.spec import Plan, Recipe
+from gnomon.spec.training import RANDOM
 from gnomon.spec.training_job import TrainingJob
 
 PORT = 29500
@@ -108,6 +109,21 @@ def common_not_expressed(job: TrainingJob, plan: Plan, engine: str) -> list[str]
         found.append("the goals, which apply to serving")
     if plan.predicted and plan.engine.name != engine:
         found.append(f"the predicted figures, which are those of {plan.engine.name}")
+    return found
+
+
+def sequences_not_expressed(job: TrainingJob, packed: str = "", sampled: Collection[str] = (RANDOM,)) -> list[str]:
+    """What of sequences that differ in length the data decide, or a data loader: `packed` says what the files do about
+    packing, `sampled` which sampling they ask for."""
+    sequences = job.load.sequences
+    if sequences is None:
+        return []
+    seed = f", drawn with seed {sequences.seed}" if sequences.seed else ""
+    found = [f"sequences of {sequences.lengths.text} tokens{seed}: your own data decide it"]
+    kept = " with document masking" if sequences.document_masking else ""
+    found += [packed or f"{sequences.packing} packing{kept}: a dataset of your own"]
+    if sequences.sampling not in sampled:
+        found.append(f"{sequences.sampling} sampling: a data loader of your own")
     return found
 
 

@@ -119,6 +119,20 @@ def units(
     }
 
 
+def useful_flops(parts: Mapping[str, Tape], layers: Mapping[str, int], batch: Batch) -> Floats:
+    """FLOPs of a network forward and backward over a micro-batch, with nothing computed twice; `layers` says how often
+    each kind of layer comes."""
+    total: Floats = np.zeros(1)
+    for name, tape in parts.items():
+        for op in (op for node in tape.nodes for op in node.forward + node.dgrad + node.wgrad):
+            if isinstance(op, tapes.COMPUTE):
+                total = total + layers.get(name, 1) * op.count * op.flops(batch)
+        for op in (op for node in tape.nodes for op in node.dgrad):
+            if hasattr(op, "recomputed_flops"):
+                total = total - layers.get(name, 1) * op.count * op.recomputed_flops(batch)
+    return total
+
+
 def _mode(part: str, recompute: str) -> str:
     return "none" if part in ENDS else recompute
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.spec import Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.training import RANDOM
 from gnomon.spec.training_job import TrainingJob
 
 
@@ -30,6 +31,20 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedBatches:
+    """How a command makes batches of sequences that differ in length."""
+
+    told: str
+    """As the command says it."""
+    packing: str = ""
+    document_masking: bool | None = None
+    sampling: str = RANDOM
+    lengths: str = ""
+    """The distribution, of files that Gnomon wrote."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTraining:
     """A training run as a command and its configuration files say it."""
 
@@ -41,6 +56,7 @@ class ImportedTraining:
     strategy: Strategy = field(default_factory=Strategy)
     recipe: Recipe = field(default_factory=Recipe)
     load: TrainingLoad | None = None
+    batches: ImportedBatches | None = None
     dtype: str = "bf16"
     version: str = ""
     techniques: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import tapes
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.governor import streaming_w
 from gnomon.cost.machine import Machine
-from gnomon.engines.training.comm import CommModel, Factor, ParamCount, sent_bytes
+from gnomon.engines.training.batches import EachRow, most_tokens
+from gnomon.engines.training.comm import CommModel, ParamCount, sent_bytes
 from gnomon.engines.training.grid import Grid, Ints
-from gnomon.engines.training.layer_cost import WORKING, LayerCost, cut_of, ops_of, tapes_of, units
-from gnomon.engines.training.layer_cost import sizes as unit_sizes
+from gnomon.engines.training.layer_cost import WORKING, LayerCost
+from gnomon.engines.training.priced import priced as priced_pieces
+from gnomon.engines.training.priced import sized
 from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import NARROW_BYTES, Traits, Update
-from gnomon.graph.layers import Cut
-from gnomon.graph.ops import Op
 from gnomon.sim.training.placement import LOOP, PLACEMENTS
-from gnomon.spec import Batch, Model, TrainingLoad
-from gnomon.spec.training import CP_COMMS, RECOMPUTE
+from gnomon.spec import Model, TrainingLoad
 from gnomon.spec.workload import Floats
-
-_CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,7 +114,7 @@ class StepTable(Sizes):
 def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:
     """All rows of a grid without their seconds: a search finds which plans fit before it prices them."""
     grid, stages = _as_sharded(grid), Stages(model, grid.stage_layers)
-    found = _sized(model, load, grid, traits, dtype)
+    found = sized(model, load, grid, traits, dtype)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     nothing = np.broadcast_to(0.0, grid.tp.shape)
     unpriced = {field.name: nothing for field in fields(LayerCosts) if field.name.endswith("_s")}
@@ -133,7 +129,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         for unit in (found[name] for name in kind_names(len(stages.kinds)))
     ]
     first, last = found["embedding"], found["head"]
-    sent = sent_bytes(load.seq, model.hidden, WORKING.get(dtype, dtype), grid)
+    sent = sent_bytes(most_tokens(model, load, grid), model.hidden, WORKING.get(dtype, dtype), grid)
     return Sizes(
         grid=grid,
         chunks=StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends={}),
@@ -182,14 +178,13 @@ def figures(
     traits: Traits,
     optimizer: str,
     dtype: str,
-    factor: Factor | None = None,
+    each: EachRow | None = None,
 ) -> StepTable:
-    """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
+    """All rows of a grid. `each` tells the rows of one plan apart."""
     grid, stages = _as_sharded(grid), Stages(model, grid.stage_layers)
-    priced = _priced(model, load, grid, machine, traits, dtype, factor, stages)
-    wire = CommModel(
-        model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor
-    )
+    priced = priced_pieces(model, load, grid, machine, traits, dtype, each, stages)
+    wire = CommModel(model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), each)
+    sent = sent_bytes(most_tokens(model, load, grid), model.hidden, wire.dtype, grid)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     first, last = priced["embedding"], priced["head"]
     last = replace(last, parameters=last.parameters + _copied(model, grid))
@@ -222,7 +217,7 @@ def figures(
         head_saved_activation_bytes=_until_backward(grid, last.saved_activation_bytes, last.deferred_bytes),
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         head_forward_peak_bytes=last.forward_peak_bytes,
-        buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),
+        buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * sent,
         model_flops=total["flops"] - total["recomputed_flops"],
         recomputed_flops=total["recomputed_flops"],
         energy_j=total["energy_j"],
@@ -311,90 +306,3 @@ def _fullest(chunks: StageCosts, first: LayerCost, last: LayerCost) -> ParamCoun
     ends = np.where(_ends_apart(grid), either, first.parameters + last.parameters)
     body = chunks.fullest
     return ParamCount(body.dense + ends, body.experts)
-
-
-def _priced(
-    model: Model, load: TrainingLoad, grid: Grid, machine: Machine, traits: Traits, dtype: str,
-    factor: Factor | None, stages: Stages,
-) -> dict[str, LayerCost]:  # fmt: skip
-    """The pieces of every row. Each way to cut a layer is priced once, for all micro-batches it comes with."""
-    rows = _Rows(grid) if factor is None else _Rows(grid, grid.micro_batch, np.arange(grid.size))
-    for cp, ways in rows.by_context():
-        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
-        batch = Batch.prefill(rows.sizes, load.seq // cp)
-        times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch, factor), machine, traits, batch)
-        for key, mode in ways:
-            made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
-            rows.add(
-                {part: {one.name: getattr(unit, one.name) for one in fields(LayerCost)} for part, unit in made.items()}
-            )
-    return {part: LayerCost(**columns) for part, columns in rows.columns().items()}
-
-
-def _at_efficiency(times: dict[Op, Floats], machine: Machine, traits: Traits, batch: Batch) -> dict[Op, Floats]:
-    """Seconds by the kernels of an engine's version, where they are not those of the profile."""
-    relative = traits.of_chip(machine.chip)
-    if traits.whole_waves:
-        times = {op: seconds * _last_wave(op, traits.whole_waves, machine, batch) for op, seconds in times.items()}
-    return {op: seconds / relative.get(op.kind, 1.0) for op, seconds in times.items()} if relative else times
-
-
-def _last_wave(op: Op, tile: tuple[int, int], machine: Machine, batch: Batch) -> Floats:
-    """How much longer a GEMM takes where its last wave of tiles is no shorter than the others."""
-    if op.kind != "gemm":
-        return np.ones(1)
-    shape = op.shape(batch)
-    tiles = np.ceil(shape["m"] / tile[0]) * np.ceil(shape["n"] / tile[1]) * shape.get("batch", 1.0)
-    load = tiles / machine.chip.sm_count
-    return np.asarray(np.where(load > 1, np.ceil(load) / np.maximum(load, 1.0), 1.0))
-
-
-def _sized(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> dict[str, dict[str, Floats]]:
-    """Parameters and bytes of the pieces of every row."""
-    rows = _Rows(grid)
-    for cp, ways in rows.by_context():
-        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
-        batch = Batch.prefill(rows.sizes, load.seq // cp)
-        for key, mode in ways:
-            rows.add(unit_sizes(cuts[key], RECOMPUTE[mode], batch))
-    return rows.columns()
-
-
-class _Rows:
-    """Rows that share a cut and a way to recompute have the pieces in common, for each size of micro-batch."""
-
-    def __init__(self, grid: Grid, sizes: Ints | None = None, place: Ints | None = None) -> None:
-        if sizes is None or place is None:
-            sizes, place = np.unique(grid.micro_batch, return_inverse=True)
-        self.sizes, self.groups = sizes, grid.groups((*_CUT, "recompute"))
-        self.at: Ints = place.ravel().astype(np.int64)
-        self.made: list[Mapping[str, Mapping[str, Floats]]] = []
-
-    def by_context(self) -> Iterator[tuple[int, list[tuple[tuple[int, ...], int]]]]:
-        """Cuts and ways to recompute by the ranks that share a sequence; `add` is called for each in this order."""
-        count, known = 0, _CUT.index("cp")
-        for cp in sorted({key[known] for key, _ in self.groups}):
-            within = [(key, rows) for key, rows in self.groups if key[known] == cp]
-            for _, rows in within:
-                self.at[rows] += count * self.sizes.size
-                count += 1
-            yield cp, [(key[:-1], key[-1]) for key, _ in within]
-
-    def add(self, made: Mapping[str, Mapping[str, Floats]]) -> None:
-        """Figures of every piece for every size of micro-batch."""
-        self.made.append(made)
-
-    def columns(self) -> dict[str, dict[str, Floats]]:
-        """One value a row."""
-
-        def column(part: str, name: str) -> Floats:
-            table = np.concatenate([np.broadcast_to(one[part][name], self.sizes.shape) for one in self.made])
-            return table[self.at]
-
-        return {part: {name: column(part, name) for name in named} for part, named in self.made[0].items()}
-
-
-def _cut(load: TrainingLoad, dtype: str, key: Sequence[int]) -> Cut:
-    tp, cut, cp, comm, ep, expert_tp = key
-    degrees = {"tp": tp, "sequence_parallel": bool(cut), "cp": cp, "ep": ep, "expert_tp": expert_tp}
-    return cut_of(load.seq, dtype, cp_comm=CP_COMMS[comm], **degrees)

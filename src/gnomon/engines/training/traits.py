@@ -51,6 +51,22 @@ class Optimizer:
     """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three GEMMs per step (Muon)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """One way in which an engine makes batches of sequences of several lengths."""
+
+    name: str
+    """One of `spec.loads.sequences.PACKINGS`."""
+    document_masking: tuple[bool, ...] = (False,)
+    """Whether packed documents are kept apart, the usual first."""
+    pads: bool = True
+    """Packed sequences are padded to the most tokens there may be; else they are flattened."""
+
+
+PLAIN_PACKINGS = (Packing("wrapped"), Packing("max-length"))
+"""Of engines whose attention runs over full rows: documents one after the other, or padded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """One engine in one version, on the chips at hand."""
@@ -119,6 +135,10 @@ class Traits:
     next ones."""
     bucketed: bool = False
     """Gradients are copied into buckets of their own to be reduced, which stay (PyTorch's DDP)."""
+    packings: tuple[Packing, ...] = PLAIN_PACKINGS
+    """How it makes batches of sequences of several lengths, the usual way first."""
+    cuts_documents: bool = False
+    """Ranks of context parallelism share out each document of a packed sequence, not the sequence as it is."""
     buffers_ahead: bool = False
     """A stage holds a buffer for what each micro-batch of the step will send it."""
 

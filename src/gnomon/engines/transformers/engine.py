@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gnomon.engines.training.job import check_experts
-from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.transformers import ENGINE
 from gnomon.engines.transformers.style import autocast, optimizers, style
 from gnomon.errors import InputError, unknown_name
@@ -21,6 +21,15 @@ GB of a CUDA context with PyTorch 2.11's kernels, an estimate."""
 LAUNCH_S = 29e-6
 """Host seconds per call in training, as in traces (`gnomon.engines.torch.eager.lower.CALL_S`)."""
 DTYPES = ("bf16",)
+PACKINGS = (
+    Packing("none"),
+    Packing("max-length"),
+    Packing("padding-free", (True,)),
+    Packing("bfd", (True,), pads=False),
+    Packing("wrapped"),
+)
+"""DataCollatorWithPadding's `longest` and `max_length`, DataCollatorWithFlattening, and of TRL's SFTConfig
+`packing_strategy` bfd, which implies `padding_free`, and wrapped, which forgets where documents end."""
 MASTER = "adamw"
 """The optimizer with fp32 weights, which autocast narrows for GEMMs."""
 
@@ -62,6 +71,7 @@ class Transformers:
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S),
             runtime_bytes=CONTEXT_BYTES,
             caching_allocator=True,
+            packings=PACKINGS,
             zero=(0,),
             schedules=(),
             recompute=("none", "full"),

@@ -19,6 +19,7 @@ from gnomon.engines.training.expressed import Named, offloaded, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
 from gnomon.engines.training.operations import ImportedTraining, TrainingNames
+from gnomon.engines.transformers.batches import batches_of
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.imported import IgnoredOption
@@ -44,8 +45,9 @@ _SHARE = re.compile(r"0?\.\d{1,12}")
 _BY_NUMBER = {str(place): name for place, name in enumerate(_STRATEGIES, 1)}
 NO_EFFECT = {
     "which tokens are trained on": "dataset* train_file validation_file data_path data_files text_column "
-    "preprocessing_num_workers dataloader* streaming tokenizer* chat_template* packing* eos_token data_args* "
-    "remove_unused_columns group_by_length completion_only_loss assistant_only_loss overwrite_cache",
+    "preprocessing_num_workers dataloader* streaming tokenizer* chat_template* eos_token data_args* "
+    "remove_unused_columns eval_packing length_column_name sequences completion_only_loss assistant_only_loss "
+    "overwrite_cache",
     "hyperparameters, which no time depends on": "learning_rate lr_scheduler* warmup* weight_decay adam_* "
     "max_grad_norm seed data_seed label_smoothing_factor neftune_noise_alpha optim_args beta",
     "what is logged and measured": "logging* report_to run_name disable_tqdm include_num_input_tokens_seen log_level* "
@@ -130,7 +132,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     seq = options.whole(*LENGTHS)
     total = options.whole("max_steps", default=-1, least=-1)
     recipe, dtype = _recipe(options, shared)
-    kept = _saved(options, total)
+    kept, batches = _saved(options, total), batches_of(options)
     _notes(options)
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
@@ -139,6 +141,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         techniques={**shared.techniques, **kept},
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, max(0, total)),
+        batches=batches,
         dtype=dtype,
         ignored=(*options.ignored, *shared.ignored, *options.left()),
     )

@@ -19,6 +19,7 @@ from gnomon.engines.training.launch import (
     script,
     steps_of,
 )
+from gnomon.engines.transformers import trainer_rows
 from gnomon.engines.transformers.options import (
     ACCELERATE,
     CONFIG,
@@ -30,8 +31,10 @@ from gnomon.engines.transformers.options import (
     WEIGHTS,
 )
 from gnomon.engines.transformers.trainer import TEXT
+from gnomon.engines.transformers.trainer_rows import ROWS, rows_text
 from gnomon.errors import InputError
 from gnomon.spec import Plan
+from gnomon.spec.training import BALANCED, BFD, FFD, GROUP_BY_LENGTH
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "transformers"
@@ -70,7 +73,7 @@ def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
         "run.sh": run,
         LAUNCHED: _yaml(head, _accelerate(job)),
         TRAINING: _yaml(head, _arguments(job)),
-        SCRIPT: TEXT,
+        **({SCRIPT: TEXT} if job.load.sequences is None else {SCRIPT: trainer_rows.TEXT, ROWS: rows_text(job)}),
         **network,
     }
 
@@ -122,7 +125,21 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append("asynchronous checkpoints: the Trainer saves them while training waits")
     if offload and offload.stride:
         missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
-    return missing + common_not_expressed(job, plan, NAME)
+    return missing + _data_not_expressed(job) + common_not_expressed(job, plan, NAME)
+
+
+def _data_not_expressed(job: TrainingJob) -> list[str]:
+    """Of sequences that differ in length: the script draws them itself."""
+    sequences = job.load.sequences
+    if sequences is None:
+        return []
+    found = []
+    if sequences.packing == FFD or (sequences.packs and sequences.document_masking != (sequences.packing == BFD)):
+        found.append(f"{sequences.packing} packing with{'' if sequences.document_masking else 'out'} document masking")
+    if sequences.sampling == BALANCED:
+        own = "train_sampling_strategy batch_rebalance, which gives micro-batches unequal numbers of sequences"
+        found.append(f"{BALANCED} sampling: a sampler of your own, or {own}")
+    return found
 
 
 def _mixed(job: TrainingJob) -> str:
@@ -187,6 +204,7 @@ def _arguments(job: TrainingJob) -> dict[str, Any]:
     return {
         "model_config": ".",
         "sequence_length": job.load.seq,
+        **_sequences(job),
         "weights": WEIGHTS.get(job.recipe.optimizer, "float32"),
         "output_dir": SAVED,
         "per_device_train_batch_size": job.recipe.micro_batch,
@@ -205,4 +223,21 @@ def _arguments(job: TrainingJob) -> dict[str, Any]:
         "save_strategy": "steps" if saving else "no",
         **({"save_steps": saving.every} if saving else {}),
         "dataloader_drop_last": True,
+        **_sampling(job),
     }
+
+
+def _sequences(job: TrainingJob) -> dict[str, Any]:
+    """Of the script: sequences that differ in length, and what becomes of them."""
+    sequences = job.load.sequences
+    if sequences is None:
+        return {}
+    drawn = {"lengths": sequences.lengths.text, "lengths_seed": sequences.seed}
+    return {"sequences": ROWS, "packing": sequences.packing, **drawn}
+
+
+def _sampling(job: TrainingJob) -> dict[str, Any]:
+    if job.load.sequences is None:
+        return {}
+    grouped = job.load.sequences.sampling == GROUP_BY_LENGTH
+    return {"train_sampling_strategy": "group_by_length" if grouped else "random", "remove_unused_columns": False}

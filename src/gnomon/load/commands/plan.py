@@ -40,6 +40,9 @@ def imported_plan(question: ImportQuestion) -> ImportedPlan:
     names = NamesOf(folder=folder_of(question.source), known=question.model or "", dtype=question.dtype or "")
     if (trained := imported_training(question, source, names)) is not None:
         return trained
+    if question.lengths is not None:
+        message = "only commands that train have sequences of such lengths, and this one serves"
+        raise InputError(message, where="--lengths", hint="Leave it out.")
     routing = routing_of(source, lambda process: replace(names, files=process.files))
     servers = list(with_roles(source, list(_servers(source, names)), routing))
     groups = groups_of(source, servers)

@@ -12,7 +12,7 @@ from gnomon import catalog
 from gnomon.engines import planned_training_engine, training_operations_of, training_readers
 from gnomon.engines.training.job import check_job
 from gnomon.engines.training.launched import SHELL, LaunchedProgram, launched_program
-from gnomon.engines.training.operations import ImportedTraining, ModelShape
+from gnomon.engines.training.operations import ImportedBatches, ImportedTraining, ModelShape
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
 from gnomon.load.chips import chip as find_chip
@@ -23,9 +23,10 @@ from gnomon.load.files import is_file
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import planned_pool, read_plan
-from gnomon.load.training import job_of
-from gnomon.spec import EngineChoice, Model, MoeFfn, Plan, Pool
+from gnomon.load.training import job_of, read_lengths
+from gnomon.spec import EngineChoice, Model, MoeFfn, Plan, Pool, TrainingLoad
 from gnomon.spec.imported import IgnoredOption, ImportedPlan
+from gnomon.spec.loads.sequences import Sequences
 from gnomon.spec.questions.imported import ImportQuestion
 
 _HEADER = re.compile(r"# Gnomon plan(?: \S+)?: (.+) on (\d{1,7}) (\S+), [^,]+")
@@ -65,9 +66,10 @@ def imported_training(
     model_name, notes = (named, []) if named else _by_shape(first.read.shape, source, first.read)
     model = names.model(model_name) if not names.known else names.model(names.known)
     _same_shape(first.read.shape, model, source)
-    plan = _plan(reference(model_name), pool, first)
+    plan = _plan(reference(model_name), pool, first, question.lengths)
     _check_total(total, plan, pool)
-    notes = [*source.ignored, *first.read.ignored, *notes, *_cuts(first.read, model, plan), *_unpriced(plan, model)]
+    notes = [*source.ignored, *first.read.ignored, *notes, *_unknown_lengths(plan, first.read)]
+    notes += [*_cuts(first.read, model, plan), *_unpriced(plan, model)]
     return _answer(plan, first, notes, source)
 
 
@@ -192,8 +194,19 @@ def _same_shape(shape: ModelShape | None, model: Model, source: CommandSource) -
         raise InputError(message, where=source.name, hint="--model NAME says which it is, or names its config.json.")
 
 
-def _plan(model: str, pool: Pool, run: _Run) -> Plan:
-    read = run.read
+def _plan(model: str, pool: Pool, run: _Run, lengths: int | str | None) -> Plan:
+    read, load = run.read, run.read.load
+    batches = read.batches or ImportedBatches(told="")
+    given = lengths if lengths is not None else batches.lengths
+    if load is not None and given:
+        sequences = Sequences(
+            lengths=read_lengths(given, "--lengths"),
+            packing=batches.packing,
+            document_masking=batches.document_masking,
+            sampling=batches.sampling,
+            seed=batches.seed,
+        )
+        load = replace(load, sequences=sequences)
     usual = planned_pool(pool.chip, 0, read.strategy.ranks)
     odd = run.program.nodes > 1 and run.program.per_node not in (0, usual.machine_chips)
     return Plan(
@@ -205,7 +218,7 @@ def _plan(model: str, pool: Pool, run: _Run) -> Plan:
         strategy=replace(read.strategy, techniques=tuple(_techniques(read))),
         dtype=read.dtype,
         engine=EngineChoice(name=run.engine, version=read.version, settings=read.recipe.settings),
-        load=read.load,
+        load=load,
     )
 
 
@@ -214,6 +227,14 @@ def _techniques(read: ImportedTraining) -> Iterator[str]:
     for name, values in read.techniques.items():
         given = (f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items())
         yield f"{name}:{','.join(given)}" if values else name
+
+
+def _unknown_lengths(plan: Plan, read: ImportedTraining) -> Iterator[IgnoredOption]:
+    """Packing or padding of sequences whose lengths the command does not say."""
+    load = plan.load
+    if read.batches and isinstance(load, TrainingLoad) and load.sequences is None:
+        why = f"not modelled: priced as full sequences of {load.seq:,} tokens; --lengths says how long they are"
+        yield IgnoredOption(option=read.batches.told, why=why, affects=True)
 
 
 def _check_total(total: int, plan: Plan, pool: Pool) -> None:

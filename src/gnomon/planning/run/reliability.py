@@ -202,7 +202,8 @@ def _moves_with_fast_storage(step: TrainingStep, asked: FaultTolerance) -> bool:
 
 def outcomes(run: PlannedRun) -> tuple[Floats, Outcomes]:
     """Step times, and runs drawn with them: at rates of failures as far off as another cluster's."""
-    steps = np.repeat(run.step.step_s.draws, RUNS) if run.step.step_s.draws.size else np.full(DRAWS * RUNS, run.step_s)
+    each = run.step.mean_step_s.draws
+    steps = np.repeat(each, RUNS) if each.size else np.full(DRAWS * RUNS, run.step_s)
     away = np.random.default_rng(DRAWS).normal(size=steps.size).clip(-3, 3)
     rates = run.case.failures_per_s * np.exp(run.asked.failures.spread * away)
     return steps, sampled(run.case, run.every * steps, rates, run.steps / run.every)

@@ -64,7 +64,7 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
         expert_tp=question.expert_tp,
         layers_per_stage=question.layers_per_stage or "",
     )
-    load = question.load
+    load = bound.load(question.load)
     # Errors about the network come before those about chips and batch.
     even = replace(load, global_batch=recipe.micro_batch * 2 * degrees["pp"])
     check_job(bound.job(Strategy(**degrees), recipe, even, question.dtype))

@@ -10,6 +10,7 @@ import numpy as np
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_chips
 from gnomon.planning.training.infeasible import infeasible
+from gnomon.planning.training.lengths import lengths_inputs
 from gnomon.planning.training.report import report_step
 from gnomon.planning.training.search import Search, joins, label, search_of
 from gnomon.planning.training.step import TrainingStep, usable_bytes
@@ -30,7 +31,7 @@ def plan_asked(
 ) -> TrainingPlanReport:
     """The best plan of a question, and why the others lost. Errors name the fields of a plan."""
     check_chips(bound.pool.count)
-    plain = search_of(bound, question.load, question.optimizer, question.dtype)
+    plain = search_of(bound, bound.load(question.load), question.optimizer, question.dtype)
     searches = [replace(plain, techniques=words) for words in _sets(asked(question.techniques))]
     fitting = [search for search in searches if search.fits.any()]
     if not fitting:
@@ -96,6 +97,7 @@ def _report(search: Search, found: Quickest) -> TrainingPlanReport:
             "seq": search.load.seq,
             "global_batch": search.load.global_batch,
             "tokens": search.load.tokens,
+            **lengths_inputs(search.load),
             "optimizer": search.optimizer,
             "dtype": search.dtype,
             "engine": f"{search.engine.name}@{search.engine.version}",

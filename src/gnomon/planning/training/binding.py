@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.planning.training.checks import training_dtype
+from gnomon.planning.training.packings import settled
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.loads.sequences import Sequences
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import TRAINING, applied
 
@@ -22,6 +24,12 @@ class TrainingBinding:
     pool: Pool
     engine: TrainingEngine
     profile: Profile
+    sequences: Sequences | None = None
+    """The lengths of sequences, where they differ."""
+
+    def load(self, asked: TrainingLoad) -> TrainingLoad:
+        """What was asked for, with how the engine makes batches of such sequences."""
+        return settled(replace(asked, sequences=self.sequences), self.engine, self.model)
 
     def job(self, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str | None) -> TrainingJob:
         """One way to train it."""

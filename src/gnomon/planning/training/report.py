@@ -9,12 +9,13 @@ from gnomon.catalog import model_title
 from gnomon.cost.tiers import HOST, NVME, rooms
 from gnomon.engines.training.job import not_trained_on
 from gnomon.planning.shortage import training_shortage
+from gnomon.planning.training.lengths import lengths_figures, lengths_inputs, useful_share
 from gnomon.planning.training.step import TrainingStep
 from gnomon.planning.unmodelled import idle_beyond, in_files
-from gnomon.spec import Estimate, NotModelled
+from gnomon.spec import Estimate, NotModelled, TrainingLoad
 from gnomon.spec.answers import Resolved, Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
-from gnomon.units import DAY_S, HOUR_S
+from gnomon.units import DAY_S, HOUR_S, format_count
 
 MEMORY_SOURCE = "tensor by tensor"
 
@@ -27,8 +28,9 @@ def report_step(step: TrainingStep) -> TrainingReport:
     peak = ranks * chip.rate(job.dtype)
     flops, joules = step.flops, step.energy_j
     cost = seconds.map(lambda lasting: ranks * chip.price_usd_h * lasting / HOUR_S)
+    useful = flops["model"] * (useful_share(step) if job.load.sequences else 1.0)
     rates = {
-        "mfu": seconds.map(lambda lasting: flops["model"] / lasting / peak),
+        "mfu": seconds.map(lambda lasting: useful / lasting / peak),
         "hfu": seconds.map(lambda lasting: (flops["model"] + flops["recomputed"]) / lasting / peak),
         "tokens_per_s_per_gpu": seconds.map(lambda lasting: job.load.step_tokens / lasting / ranks),
     }
@@ -62,6 +64,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         bubble_fraction=step.timeline.bubble_fraction,
         exposed_communication_s=max(step.timeline.step_s - step.compute_only_s, 0.0),
         step_parts=_step_parts(step),
+        lengths=lengths_figures(step),
         micro_batches=int(step.figures.micros[0]),
         energy_j=joules.value,
         co2_g=grid.co2_g(joules.value) if grid else None,
@@ -84,10 +87,17 @@ def _title(step: TrainingStep) -> str:
     name = model_title(asked) if "/" not in asked else job.model.name
     chips = f"{job.strategy.ranks:,} x {step.pool.chip.name}{step.pool.limited_words}"
     count = "1 sequence" if load.global_batch == 1 else f"{load.global_batch:,} sequences"
-    batch = f"a step of {count} of {load.seq:,} tokens"
+    batch = f"a step of {count} of {load.seq:,} tokens" if load.sequences is None else _of_lengths(load, count)
     engine = f"{step.engine.title} {step.engine.version}"
     runs = f"as if {engine} ran there" if _not_modelled(step) else engine
     return f"{name}, {job.dtype}, {chips}, {runs}: {batch}"
+
+
+def _of_lengths(load: TrainingLoad, count: str) -> str:
+    sequences = load.sequences
+    assert sequences is not None
+    packed = f"packed to {load.seq:,} tokens" if sequences.packs else f"of up to {load.seq:,} tokens"
+    return f"a step of {count} {packed}, {format_count(load.step_tokens)} tokens on average"
 
 
 def _not_modelled(step: TrainingStep) -> tuple[NotModelled, ...]:
@@ -110,7 +120,8 @@ def _cause(step: TrainingStep) -> Shortage:
         return Shortage(part="fragmentation", needs_bytes=step.reserved_bytes, left_bytes=step.usable_bytes)
     fullest = step.peaks.index(max(step.peaks))
     micro = step.job.recipe.micro_batch
-    found = training_shortage(_parts(step, fullest), step.usable_bytes, micro, step.job.load.seq)
+    tokens = round(float(step.batch.tokens[0]) * step.job.strategy.cp / micro)
+    found = training_shortage(_parts(step, fullest), step.usable_bytes, micro, tokens)
     tier = step.full_tier or HOST
     return found or Shortage(part=tier, needs_bytes=step.tier_bytes[tier], left_bytes=rooms(step.pool.machine)[tier])
 
@@ -122,6 +133,7 @@ def _step_parts(step: TrainingStep) -> dict[str, float]:
         "gradient_reduction_s": line.optimizer_start_s - line.pipeline_s,
         "optimizer_s": float(found.optimizer_s[0]),
         "weight_gather_s": float(found.gather_s[0]),
+        **({"imbalance_s": step.imbalance_s} if step.imbalance_s else {}),
     } | ({"waits_s": step.waits_s} if step.waits_s else {})
 
 
@@ -131,7 +143,7 @@ def _run(step: TrainingStep, cost_usd: Estimate) -> dict[str, Estimate]:
         return {}
     return {
         "steps": Estimate.exact(steps),
-        "days": step.step_s.map(lambda lasting: steps * lasting / DAY_S),
+        "days": step.mean_step_s.map(lambda lasting: steps * lasting / DAY_S),
         "cost_usd": cost_usd.map(lambda usd: steps * usd),
         "energy_kwh": step.energy_j.map(lambda joules: steps * joules / KWH_J),
     } | ({"co2_kg": step.energy_j.map(lambda joules: steps * grid.co2_g(joules) / 1e3)} if grid else {})
@@ -147,5 +159,6 @@ def _inputs(step: TrainingStep) -> dict[str, Any]:
     degrees = {name: getattr(plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
     words: dict[str, Any] = {"model": plan.model, "on": step.pool.words, "dtype": plan.dtype}
     words |= {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens, "engine": plan.engine.label}
+    words |= lengths_inputs(load)
     techniques = {"techniques": list(plan.strategy.techniques)} if plan.strategy.techniques else {}
     return words | degrees | dict(plan.engine.settings) | techniques | step.pool.limit_inputs

@@ -20,6 +20,7 @@ from gnomon.errors import InputError
 from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
+from gnomon.planning.training.drawn import drawn_steps
 from gnomon.planning.training.space import space
 from gnomon.planning.training.step import (
     memory_of,
@@ -28,9 +29,9 @@ from gnomon.planning.training.step import (
     plain_peaks,
     rank_peaks,
     step_bound_s,
-    step_timeline,
     usable_bytes,
 )
+from gnomon.planning.training.times import step_timeline
 from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.techniques import TRAINING, applied
@@ -211,8 +212,11 @@ class Search:
         rows, found = self.priced
         place = int(np.searchsorted(rows, row))
         check_tasks(self.load.global_batch, int(found.micros[place]), stages)
-        line = step_timeline(found, place, self.traits).step_s
-        some = found.pick(np.array([place]))
+        some, timed = found.pick(np.array([place])), step_timeline(found, place, self.traits)
+        line = timed.step_s
+        if self.load.sequences is not None:
+            drawn = drawn_steps(self.case, self.applied, some)
+            line += drawn.beyond(timed.pipeline_s) if drawn else 0.0
         return line + float(waits_s(self.applied, self.case.at(some), np.array([line]))[0])
 
 

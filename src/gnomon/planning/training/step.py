@@ -17,18 +17,18 @@ from gnomon.cost.tiers import HOST, rooms
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, RankMemory, Sizes, StepTable, Traits, figures, rank_memory
 from gnomon.engines.training.allocations import Allocations
+from gnomon.engines.training.batches import EachRow, RowBatches
 from gnomon.engines.training.case import TrainingCase
-from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.layer_cost import cut_of
-from gnomon.engines.training.stages import PipelineShape
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
+from gnomon.planning.training.busiest import busiest_s
+from gnomon.planning.training.drawn import DrawnSteps, drawn_steps
+from gnomon.planning.training.times import step_timeline
 from gnomon.sim.training import Schedule
 from gnomon.sim.training.bounds import ROUNDING, Pipelines, pipeline_bound_s
-from gnomon.sim.training.placement import PLACEMENTS
-from gnomon.sim.training.timeline import Timeline, timeline
-from gnomon.sim.training.times import StepTimes, without_communication
+from gnomon.sim.training.timeline import Timeline
 from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.training_job import TrainingJob
@@ -39,43 +39,6 @@ from gnomon.techniques.plans import TrainingTechniques, traits_with, waits_s
 
 IN_FLIGHT = {"F": 1, "B": -1, "I": 0, "W": -1}
 """What each kind of task adds to the passes whose activations a rank holds."""
-
-
-def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> StepTimes:
-    """Seconds of every chunk of one plan; `compute_only` with free communication."""
-
-    def chunks(name: str) -> Floats:
-        return found.chunks.of_row(f"compute_only_{name}" if compute_only and name != "reduce_s" else name, row)
-
-    layers = found.chunks.stages.counts(found.chunks.shape_of(row)).sum(axis=2)
-    chosen = found.grid.schedule_of(row)
-    halves: dict[str, Any] = {}
-    if chosen.splits_backward:
-        halves = {"input_s": chunks("input_s"), "weight_s": found.chunks.of_row("weight_s", row)}
-    if chosen.overlaps and not compute_only:
-        # The backward is of another chunk of the rank, and neither can hide more than it has.
-        hidden = found.chunks.of_row("overlap_s", row)
-        halves["overlap_s"] = np.broadcast_to(hidden.min(axis=1, keepdims=True), hidden.shape)
-    times = StepTimes(
-        forward_s=chunks("forward_s"),
-        backward_s=chunks("backward_s"),
-        **halves,
-        forward_send_s=float(found.send_s[row]),
-        backward_send_s=float(found.send_s[row]),
-        blocking=traits.blocking_sends,
-        reduce_s=chunks("reduce_s"),
-        reduce_parts=np.maximum(layers, 1),
-        overlap=bool(traits.overlaps(found.grid.pp[row])),
-        optimizer_s=float(found.optimizer_s[row]),
-        gather_s=float(found.gather_s[row]),
-    )
-    return without_communication(times) if compute_only else times
-
-
-def step_timeline(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> Timeline:
-    chosen, times = found.grid.schedule_of(row), step_times(found, row, traits, compute_only=compute_only)
-    orders = chosen.tasks(int(found.grid.pp[row]), int(found.grid.vp[row]), int(found.micros[row]))
-    return timeline(orders, times, chosen.placement)
 
 
 def step_bound_s(found: StepTable, traits: Traits) -> Floats:
@@ -121,33 +84,6 @@ def step_bound_s(found: StepTable, traits: Traits) -> Floats:
     if found.chunks.uneven:
         bound = np.maximum(bound, busiest_s(found) * ROUNDING)
     return np.asarray(bound + after + found.optimizer_s + found.gather_s)
-
-
-def busiest_s(found: StepTable) -> Floats:
-    """A lower bound on the pipeline time: the way to the busiest rank, all its tasks, and the way back."""
-    longest = np.zeros(found.grid.size)
-    for shape, rows in found.chunks.groups:
-        there, back = _bodies(found, shape, rows)
-        whole_back = ~found.grid.splits[rows, None]
-        way = (there + back * whole_back[:, :, None])[:, :, 0] * (shape.stages[:, 0] == np.arange(shape.pp))
-        sends = np.arange(shape.pp) * (1 + whole_back) * found.send_s[rows, None]
-        before = np.concatenate([np.zeros((rows.size, 1)), np.cumsum(way, axis=1)[:, :-1]], axis=1)
-        each = found.micros[rows, None] / found.grid.stage_copies[rows, None]
-        whole = before + sends + each * (there + back).sum(axis=2)
-        if PLACEMENTS[shape.placement].copies > 1:  # other ranks begin with micro-batches of their own
-            whole = each * (there + back).sum(axis=2)
-        longest[rows] = whole.max(axis=1)
-    return longest
-
-
-def _bodies(found: StepTable, shape: PipelineShape, rows: Ints) -> tuple[Floats, Floats]:
-    """Seconds of every chunk forward and backward, at least: whole or in halves, and with what overlapping saves."""
-    named = ("forward_s", "backward_s", "input_s", "weight_s", "overlap_s")
-    there, whole, by_input, by_weight, hidden = (found.chunks.bodies(name, shape, rows) for name in named)
-    some = found.grid.pick(rows)
-    overlaps = some.by_schedule(lambda one, _: one.overlaps)[:, None, None] > 0
-    halves = np.where(overlaps, np.minimum(whole, by_input + by_weight) - hidden, by_input + by_weight)
-    return there, np.where(some.splits[:, None, None], halves, whole)
 
 
 def held_bytes(found: Sizes, rank: Any) -> Floats:
@@ -275,7 +211,7 @@ class TrainingStep:
             return np.concatenate([[1.0], machine.factors(op.name, op.kind, priced_dtype(op))])
 
         optimizer, dtype = job.recipe.optimizer, job.dtype
-        found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, drawn)
+        found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, EachRow(drawn))
         return self.applied.costs(found, self.case.at(found))
 
     @property
@@ -326,8 +262,9 @@ class TrainingStep:
 
     @property
     def batch(self) -> Batch:
-        """A micro-batch, as one context-parallel rank has it."""
-        return Batch.prefill([self.job.recipe.micro_batch], self.job.load.seq // self.job.strategy.cp)
+        """The fullest micro-batch, as one context-parallel rank has it."""
+        grid = Grid.of(self.job.strategy, self.job.recipe)
+        return RowBatches(self.job.model, self.job.load, grid).fullest(self.job.strategy.cp)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -338,12 +275,13 @@ class TrainingStep:
         return step_timeline(self.figures, 0, self.traits, compute_only=True).step_s
 
     @cached_property
-    def step_s(self) -> Estimate:
-        """Draws are as far from the estimate as their bounds are from its bound, boards differ in their clocks, and
-        systems as an engine's published runs do; the spread of whole runs has all of that in it."""
+    def mean_step_s(self) -> Estimate:
+        """The mean step of a run. Draws are as far from the estimate as their bounds are from its bound, boards differ
+        in their clocks, and systems as an engine's published runs do; the spread of whole runs has all of that in
+        it."""
         bounds = step_bound_s(self.figures, self.traits)
         bounds = bounds + waits_s(self.applied, self.priced, bounds)
-        value = self.timeline.step_s + self.waits_s
+        value = self.timeline.step_s + self.imbalance_s + self.waits_s
         profile = self.machine.profile
         whole = self.traits.run_spread.get(self.pool.chip.architecture.partition(" ")[0])
         boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
@@ -352,6 +290,29 @@ class TrainingStep:
         faster, slower = whole or (self.traits.system_spread,) * 2
         draws = value * operators * np.exp(np.where(system < 0, faster, slower) * system)
         return Estimate(value, draws, Provenance.FITTED, profile.source)
+
+    @cached_property
+    def step_s(self) -> Estimate:
+        """One step, whose sequences are as long as they happen to be."""
+        mean = self.mean_step_s
+        if self.drawn is None:
+            return mean
+        others = mean.value - self.imbalance_s - self.timeline.pipeline_s
+        each = (others + self.drawn.of_draws) / (others + float(np.mean(self.drawn.pipeline_s)))
+        return replace(mean, draws=mean.draws * each)
+
+    @cached_property
+    def drawn(self) -> DrawnSteps | None:
+        """Steps of drawn sequences; none where all micro-batches take equally long."""
+        if self.job.load.sequences is None:
+            return None
+        one = self.figures.pick(np.zeros(1, np.int64))
+        return drawn_steps(self.case, self.applied, one)
+
+    @property
+    def imbalance_s(self) -> float:
+        """What a step takes beyond one whose micro-batches are all the mean one."""
+        return 0.0 if self.drawn is None else self.drawn.beyond(self.timeline.pipeline_s)
 
     @cached_property
     def waits_s(self) -> float:

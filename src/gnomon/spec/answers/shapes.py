@@ -77,6 +77,10 @@ class Inputs(TypedDict, total=False):
     slo: str | None
     seq: Degree
     global_batch: Degree
+    lengths: str
+    packing: str
+    document_masking: bool
+    sampling: str
     micro_batch: Degree
     recompute: str
     zero: int

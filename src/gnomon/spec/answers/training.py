@@ -17,6 +17,12 @@ DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 JOB = ("model", "on", "dtype", "engine", "seq", "global_batch", "optimizer")
 RECIPE = (*JOB, *DEGREES, "micro_batch", "recompute", "zero", "schedule", "sequence_parallel")
 """Inputs that say what is trained, and how a step is carried out."""
+LENGTHS = (
+    "distribution", "mean_tokens", "p50_tokens", "p90_tokens", "p99_tokens", "longest_tokens", "sequences_per_step",
+    "tokens_per_step", "padded_tokens_per_step", "padding_share", "tokens_per_s", "padded_tokens_per_s", "imbalance_s",
+    "slowest_cp_rank", "steps_drawn",
+)  # fmt: skip
+"""What an answer says of sequences that differ in length."""
 
 
 class RankPeak(TypedDict):
@@ -74,6 +80,9 @@ class TrainingReport(Result):
     """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
     grid: Mapping[str, str | float] = field(default_factory=dict)
     cost_usd: float
+    lengths: Annotated[Mapping[str, Any], OR_EMPTY, LENGTHS] = field(default_factory=dict)
+    """Where sequences differ in length: the distribution as it was drawn, tokens with padding and without, and what
+    unequal micro-batches cost."""
     run: Annotated[Mapping[str, float], OR_EMPTY, ("steps", "days", "cost_usd", "energy_kwh")]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
     reliability: RunReliability | None = None

@@ -17,6 +17,7 @@ SOURCE_HELP = (
 )
 ON_HELP = "The chip where the command does not say it; with N, the chips of all replicas together."
 MODEL_HELP = "The known model whose weights they are, where the command's name of it is not known."
+LENGTHS_HELP = "Tokens of the sequences that it trains on, which commands do not say: as `simulate train` takes them."
 DTYPE_HELP = "Number format of the weights, where their checkpoint cannot be opened."
 
 
@@ -28,3 +29,4 @@ class ImportQuestion(Question):
     on: str | Pool | None = flag("--on", "chips", "CHIP[:N]", ON_HELP, default=None)
     model: str | None = flag("--model", "model", "MODEL", MODEL_HELP, default=None)
     dtype: str | None = flag("--dtype", "dtype", "D", DTYPE_HELP, default=None)
+    lengths: int | str | None = flag("--lengths", "length", "DISTRIBUTION", LENGTHS_HELP, default=None)

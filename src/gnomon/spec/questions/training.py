@@ -11,7 +11,7 @@ from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, TrainingLoad
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, RECOMPUTE, SAMPLINGS, TrainingLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +28,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMMS),
     "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
+    "packing": ("packing", PACKINGS),
+    "sampling": ("sampling", SAMPLINGS),
 }
 """Fields that take one of a few names: what such a name is, and all of them."""
 OPTIMIZER_HELP = (
@@ -38,6 +40,20 @@ CP_COMM_HELP = (
     "How context-parallel ranks exchange keys and values, as Megatron's --cp-comm-type: p2p (ring attention, where it "
     "is not given), a2a (Ulysses: tokens for heads) or allgather."
 )
+LENGTHS_HELP = (
+    "Tokens of sequences that differ, cut to --seq: lognormal:mean=700,cv=1.2, lognormal:p50=400,p99=6000, "
+    "uniform:low=100,high=500, or file:FILE with a length per line, a histogram in CSV or JSONL."
+)
+PACKING_HELP = (
+    "How batches are made of them: none (padded to the longest of a micro-batch), max-length (padded to --seq), "
+    "wrapped (one after the other, cut every --seq tokens), bfd or ffd (packed best-fit or first-fit decreasing) or "
+    "padding-free (flattened). With packed ones, batches count packed sequences."
+)
+SAMPLING_HELP = (
+    "Which sequences come together: random (the default), group-by-length, or balanced (dealt out so that "
+    "data-parallel ranks have equal work)."
+)
+MASKING_HELP = "Whether tokens of packed sequences attend to their own document alone; else as the engine usually does."
 WITH = "techniques"
 """Which an error calls by this name where it is no list at all."""
 SETTINGS_OF_PLAN = ("", "strategy.", "load.", "engine.settings.", "engine.settings, field ")
@@ -72,6 +88,13 @@ class TrainingQuestion(RunQuestion):
     )
     techniques: Sequence[str] = techniques()
     power_limit_w: float | None = power_limit()
+    lengths: int | str | None = flag("--lengths", "length", "DISTRIBUTION", LENGTHS_HELP, default=None)
+    packing: str | None = flag("--packing", "packing", "NAME", PACKING_HELP, default=None)
+    sampling: str | None = flag("--sampling", "sampling", "NAME", SAMPLING_HELP, default=None)
+    document_masking: bool | None = flag(
+        "--document-masking/--no-document-masking", "switch", "", MASKING_HELP, default=None
+    )
+    seed: int = flag("--seed", "size", "S", "Seed of the drawn lengths.", default=0, least=0)
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
@@ -79,6 +102,12 @@ class TrainingQuestion(RunQuestion):
         if self.tokens == 0:
             raise InputError("'0' is not above zero", where="--tokens")
         check_run(self, self.tokens)
+
+    @property
+    def lengths_given(self) -> dict[str, Any]:
+        """What was asked for about lengths, None where nothing was."""
+        names = ("packing", "sampling", "document_masking")
+        return {name: getattr(self, name) for name in names} | {"seed": self.seed or None}
 
     @property
     def load(self) -> TrainingLoad:

@@ -1,0 +1,118 @@
+"""The pieces of a network priced for every row of a grid: each way to cut a layer once, for all the micro-batches that
+it comes with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from gnomon.cost import tapes
+from gnomon.cost.machine import Machine
+from gnomon.engines.training.batches import EachRow, RowBatches
+from gnomon.engines.training.grid import Grid, Ints
+from gnomon.engines.training.layer_cost import LayerCost, cut_of, ops_of, tapes_of, units
+from gnomon.engines.training.layer_cost import sizes as unit_sizes
+from gnomon.engines.training.stages import Stages
+from gnomon.engines.training.traits import Traits
+from gnomon.graph.layers import Cut
+from gnomon.graph.ops import Op
+from gnomon.spec import Batch, Model, TrainingLoad
+from gnomon.spec.training import CP_COMMS, RECOMPUTE
+from gnomon.spec.workload import Floats
+
+_CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
+
+
+def priced(
+    model: Model, load: TrainingLoad, grid: Grid, machine: Machine, traits: Traits, dtype: str,
+    each: EachRow | None, stages: Stages,
+) -> dict[str, LayerCost]:  # fmt: skip
+    """The pieces of every row: seconds of the mean micro-batch, bytes of the fullest."""
+    rows = _Rows(grid, RowBatches(model, load, grid, each))
+    for cp, ways in rows.by_context():
+        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
+        found = rows.batches.at(cp)
+        batch, factor = found.batch, found.of_each(each.factor if each else None)
+        times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch, factor), machine, traits, batch)
+        for key, mode in ways:
+            made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
+            rows.add(
+                {
+                    part: {one.name: found.mean(getattr(unit, one.name)) for one in fields(LayerCost)}
+                    for part, unit in made.items()
+                }
+            )
+    pieces = {part: LayerCost(**columns) for part, columns in rows.columns().items()}
+    if load.sequences is None:
+        return pieces
+    most = sized(model, load, grid, traits, dtype)
+    return {part: replace(unit, **most[part]) for part, unit in pieces.items()}
+
+
+def _at_efficiency(times: dict[Op, Floats], machine: Machine, traits: Traits, batch: Batch) -> dict[Op, Floats]:
+    """Seconds by the kernels of an engine's version, where they are not those of the profile."""
+    relative = traits.of_chip(machine.chip)
+    if traits.whole_waves:
+        times = {op: seconds * _last_wave(op, traits.whole_waves, machine, batch) for op, seconds in times.items()}
+    return {op: seconds / relative.get(op.kind, 1.0) for op, seconds in times.items()} if relative else times
+
+
+def _last_wave(op: Op, tile: tuple[int, int], machine: Machine, batch: Batch) -> Floats:
+    """How much longer a GEMM takes where its last wave of tiles is no shorter than the others."""
+    if op.kind != "gemm":
+        return np.ones(1)
+    shape = op.shape(batch)
+    tiles = np.ceil(shape["m"] / tile[0]) * np.ceil(shape["n"] / tile[1]) * shape.get("batch", 1.0)
+    load = tiles / machine.chip.sm_count
+    return np.asarray(np.where(load > 1, np.ceil(load) / np.maximum(load, 1.0), 1.0))
+
+
+def sized(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> dict[str, dict[str, Floats]]:
+    """Parameters and bytes of the pieces of every row, by its fullest micro-batch."""
+    rows = _Rows(grid, RowBatches(model, load, grid))
+    for cp, ways in rows.by_context():
+        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
+        batch = rows.batches.fullest(cp)
+        for key, mode in ways:
+            rows.add(unit_sizes(cuts[key], RECOMPUTE[mode], batch))
+    return rows.columns()
+
+
+class _Rows:
+    """Rows that share a cut and a way to recompute have the pieces in common, for each size of micro-batch."""
+
+    def __init__(self, grid: Grid, batches: RowBatches) -> None:
+        self.batches, self.groups = batches, grid.groups((*_CUT, "recompute"))
+        self.at: Ints = batches.place.copy()
+        self.made: list[Mapping[str, Mapping[str, Floats]]] = []
+
+    def by_context(self) -> Iterator[tuple[int, list[tuple[tuple[int, ...], int]]]]:
+        """Cuts and ways to recompute by the ranks that share a sequence; `add` is called for each in this order."""
+        count, known = 0, _CUT.index("cp")
+        for cp in sorted({key[known] for key, _ in self.groups}):
+            within = [(key, rows) for key, rows in self.groups if key[known] == cp]
+            for _, rows in within:
+                self.at[rows] += count * self.batches.sizes.size
+                count += 1
+            yield cp, [(key[:-1], key[-1]) for key, _ in within]
+
+    def add(self, made: Mapping[str, Mapping[str, Floats]]) -> None:
+        """Figures of every piece for every size of micro-batch."""
+        self.made.append(made)
+
+    def columns(self) -> dict[str, dict[str, Floats]]:
+        """One value a row."""
+
+        def column(part: str, name: str) -> Floats:
+            table = np.concatenate([np.broadcast_to(one[part][name], self.batches.sizes.shape) for one in self.made])
+            return table[self.at]
+
+        return {part: {name: column(part, name) for name in named} for part, named in self.made[0].items()}
+
+
+def _cut(load: TrainingLoad, dtype: str, key: Sequence[int]) -> Cut:
+    tp, cut, cp, comm, ep, expert_tp = key
+    degrees = {"tp": tp, "sequence_parallel": bool(cut), "cp": cp, "ep": ep, "expert_tp": expert_tp}
+    return cut_of(load.seq, dtype, cp_comm=CP_COMMS[comm], **degrees)
