@@ -22,6 +22,9 @@ from gnomon.export import target
 from gnomon.load import model as load_model
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec.loads.lengths.uniform import Uniform
+from gnomon.spec.loads.sequences import Sequences
+from gnomon.spec.training import GROUP_BY_LENGTH
 
 pytestmark = pytest.mark.oracle
 PLANS = 6
@@ -174,9 +177,12 @@ def test_accelerate_and_the_trainer_take_the_plan(model: str, tmp_path: Path, mo
         assert network.num_hidden_layers == load_model(plan.model).layers
 
 
-@pytest.mark.parametrize(("zero", "processes"), [(0, 1), (0, 2), (3, 2)])
-def test_the_trainer_trains(zero: int, processes: int, tmp_path: Path) -> None:
-    """The exported files as they are, for a network of two layers on a CPU: Accelerate starts them, and steps run."""
+@pytest.mark.parametrize(
+    ("zero", "processes", "packing"), [(0, 1, ""), (0, 2, ""), (3, 2, ""), (0, 2, "none"), (0, 1, "max-length")]
+)
+def test_the_trainer_trains(zero: int, processes: int, packing: str, tmp_path: Path) -> None:
+    """The exported files as they are, for a network of two layers on a CPU: Accelerate starts them, and steps run; with
+    a packing on sequences that differ in length, grouped by it."""
     pytest.importorskip("accelerate", reason="Accelerate is not installed; run `make test-oracles`")
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
@@ -189,7 +195,9 @@ def test_the_trainer_trains(zero: int, processes: int, tmp_path: Path) -> None:
         "transformers",
         model=str(tmp_path / "model"),
         strategy=Strategy(dp=processes),
-        load=TrainingLoad(seq=64, global_batch=4 * processes, tokens=64.0 * 4 * processes * 3),
+        load=TrainingLoad(
+            seq=64, global_batch=4 * processes, tokens=64.0 * 4 * processes * 3, sequences=packed_as(packing)
+        ),
     )
     settings = Recipe(zero=zero, micro_batch=2).settings
     plan = Plan(**{name: getattr(plan, name) for name in ("model", "chip", "replicas", "strategy", "dtype", "load")},
@@ -212,6 +220,11 @@ def test_the_trainer_trains(zero: int, processes: int, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "train_loss" in done.stdout + done.stderr
+
+
+def packed_as(packing: str) -> Sequences | None:
+    lengths = Uniform(low=5, high=60)
+    return Sequences(lengths=lengths, packing=packing, sampling=GROUP_BY_LENGTH) if packing else None
 
 
 def test_flavors_and_presets_are_torchtitans() -> None:

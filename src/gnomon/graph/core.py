@@ -77,13 +77,12 @@ class CoreAttention(Attention):
         if batch.documents is None:
             return {}
         documents, own = batch.documents, 1 if self.traded else self.over
-        reach = np.inf if self.window is None else self.window.length
 
         def blocks(tokens: Floats) -> Floats:
             return np.asarray(np.ceil(tokens / BLOCK))
 
         def empty(tokens: Floats) -> Floats:
-            return (blocks(tokens / own) - tokens / own / BLOCK) * blocks(np.minimum(tokens, reach))
+            return (blocks(tokens / own) - tokens / own / BLOCK) * blocks(tokens)
 
         load = 1.0 if self.traded else documents.cp_load
         return {
@@ -92,7 +91,7 @@ class CoreAttention(Attention):
             "key_blocks": documents.total(blocks),
             "empty_blocks": documents.total(empty),
             "longest_queries": documents.longest / own,
-            "longest_keys": np.minimum(documents.longest, reach),
+            "longest_keys": documents.longest,
         }
 
     def recomputed_flops(self, batch: Batch) -> Floats:

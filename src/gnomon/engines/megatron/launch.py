@@ -25,7 +25,7 @@ from gnomon.engines.training.launch import (
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
-from gnomon.spec.training import NONE, PADDING_FREE, WRAPPED
+from gnomon.spec.training import WRAPPED
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
@@ -119,8 +119,6 @@ def _sequences(job: TrainingJob) -> list[str]:
     if sequences.packing == WRAPPED:
         own = " with document masking" if sequences.document_masking else ""
         said = f"documents of those lengths, one after the other{own}: mock data have their own"
-    elif sequences.packing in (NONE, PADDING_FREE):
-        said = f"{sequences.packing} packing: --sft pads every sequence to --seq-length"
     else:
         said = f"{sequences.packing} packing: a line of the data at DATA_PATH is one sequence, packed before"
     return sequences_not_expressed(job, said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class EachRow:
 
     factor: Factor | None = None
     micro_batches: bool = False
+    known: dict[tuple[int, ...], Any] | None = None
+    """What other plans had priced of their micro-batches, by their cut."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,12 +82,15 @@ class StageCosts:
     def of_row(self, name: str, row: int) -> Floats:
         """Seconds of every chunk of one plan, ends included: [pp, vp]. Compute-only ones have their ends as they
         are."""
-        shape, plain = self.shape_of(row), name.removeprefix("compute_only_")
-        found = self._line(name, shape, np.array([row]))[0]
+        return np.asarray(self.of_rows(name, self.shape_of(row), np.array([row]))[0])
+
+    def of_rows(self, name: str, shape: PipelineShape, rows: Ints) -> Floats:
+        """Of plans with the same pipeline: [rows, pp, vp]."""
+        plain, found = name.removeprefix("compute_only_"), self._line(name, shape, rows)
         if plain in self.ends["first"]:
-            found[0] += self.ends["first"][plain][row]
-            found[-1] += self.ends["last"][plain][row]
-        return np.asarray(found[shape.stages])
+            found[:, 0] += self.ends["first"][plain][rows]
+            found[:, -1] += self.ends["last"][plain][rows]
+        return np.asarray(found[:, shape.stages])
 
     def bodies(self, name: str, shape: PipelineShape, rows: Ints) -> Floats:
         """Without the ends, of plans with the same pipeline: [rows, pp, chunks]."""

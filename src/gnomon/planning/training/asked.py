@@ -15,6 +15,7 @@ from gnomon.planning.proposals import mend
 from gnomon.planning.steps.network_words import refuse_auto
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import CHIPS, check_step
+from gnomon.planning.training.packings import check_packing
 from gnomon.planning.training.step import TrainingStep
 from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import Plan, Pool, Recipe, Strategy
@@ -77,6 +78,7 @@ def step_of(job: TrainingJob, engine: TrainingEngine, profile: Profile, given: M
     step = TrainingStep(engine, job, profile, applied(TRAINING, job.strategy.techniques))
     step = replace(step, job=_settled(step, given)) if step.applied else step
     check_step(step.job, engine)
+    check_packing(step.job.load, engine, step.job.model)
     return step
 
 

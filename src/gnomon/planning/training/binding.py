@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.planning.training.checks import training_dtype
-from gnomon.planning.training.packings import settled
+from gnomon.planning.training.packings import check_packing, settled
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.loads.sequences import Sequences
 from gnomon.spec.training_job import TrainingJob
@@ -29,7 +29,9 @@ class TrainingBinding:
 
     def load(self, asked: TrainingLoad) -> TrainingLoad:
         """What was asked for, with how the engine makes batches of such sequences."""
-        return settled(replace(asked, sequences=self.sequences), self.engine, self.model)
+        found = settled(replace(asked, sequences=self.sequences), self.engine, self.model)
+        check_packing(found, self.engine, self.model)
+        return found
 
     def job(self, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str | None) -> TrainingJob:
         """One way to train it."""

@@ -3,9 +3,8 @@ slowest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,12 @@ from gnomon.engines.training import Grid, StepTable, Traits, figures
 from gnomon.engines.training.batches import EachRow, RowBatches
 from gnomon.engines.training.case import TrainingCase, exactly
 from gnomon.engines.training.grid import Ints
-from gnomon.planning.training.times import step_timeline, step_times
+from gnomon.planning.training.times import step_timeline
 from gnomon.sim.training.base import Orders
 from gnomon.sim.training.placement import Placement
-from gnomon.sim.training.times import StepTimes
 from gnomon.sim.training.uneven import SAVED, SEND_B, SEND_F, pipeline_s
 from gnomon.spec.estimate import DRAWS
-from gnomon.spec.loads.micro_batches import places
+from gnomon.spec.loads.micro_batches import MicroBatches, places
 from gnomon.spec.workload import Floats
 from gnomon.techniques.plans import TrainingTechniques
 
@@ -47,24 +45,23 @@ class DrawnSteps:
         return np.resize(self.pipeline_s, DRAWS)
 
 
-def drawn_steps(case: TrainingCase, applied: TrainingTechniques, plan: StepTable) -> DrawnSteps | None:
-    """Drawn steps of the only plan of a table; none where all its micro-batches take equally long."""
+def drawn_steps(
+    case: TrainingCase, applied: TrainingTechniques, plan: StepTable, known: dict[tuple[int, ...], Any] | None = None
+) -> DrawnSteps | None:
+    """Drawn steps of the only plan of a table; none where all its micro-batches take equally long. `known` keeps what
+    other plans of a search may use."""
     grid, traits = plan.grid, case.traits
     cp, dp = int(grid.cp[0]), int(grid.dp[0])
     drawn = RowBatches(case.model, case.load, grid).drawn(0, cp)
     nodes = drawn.nodes
     if nodes.work.size == 1:
         return None
+    rows = EachRow(micro_batches=True, known=known)
     each = grid.pick(np.zeros(nodes.work.size, np.int64))
-    found = figures(
-        case.model, case.load, each, case.machine, traits, case.optimizer, case.dtype, EachRow(micro_batches=True)
-    )
+    found = figures(case.model, case.load, each, case.machine, traits, case.optimizer, case.dtype, rows)
     found = applied.costs(found, replace(case, drawn=exactly).at(found)) if applied else found
-    times = [step_times(found, row, traits) for row in range(nodes.work.size)]
-    work = drawn.work[drawn.on_ranks(dp)]
-    together = in_step(grid, traits)
-    work = work.reshape(work.shape[0], dp // together, together, -1).max(axis=2)
-    timed = TimedNodes(nodes.work, times)
+    work = work_of_ranks(drawn, dp, int(in_step(grid, traits)[0]))
+    timed = TimedNodes(nodes.work, found)
     if int(grid.pp[0]) == 1:
         return DrawnSteps(timed.alone(work).max(axis=1))
     chosen = grid.schedule_of(0)
@@ -80,23 +77,36 @@ def drawn_steps(case: TrainingCase, applied: TrainingTechniques, plan: StepTable
     return DrawnSteps(seconds.reshape(work.shape[:2]).max(axis=1))
 
 
+def work_of_ranks(drawn: MicroBatches, dp: int, together: int) -> Floats:
+    """The work of every micro-batch; of ranks that wait for each other in each, of the one with most:
+    [steps, ranks, each]."""
+    work = drawn.work[drawn.on_ranks(dp)]
+    return np.asarray(work.reshape(work.shape[0], dp // together, together, -1).max(axis=2))
+
+
 class TimedNodes:
-    """A few micro-batches by their work, with the times of every task that each has."""
+    """A few micro-batches of a plan by their work, with the times of every task that each has; they are the rows of a
+    table."""
 
-    def __init__(self, work: Floats, times: Sequence[StepTimes]) -> None:
-        def stacked(name: str) -> Floats:
-            return np.stack([np.broadcast_to(getattr(one, name), one.forward_s.shape) for one in times])
-
-        names = {"F": "forward_s", "B": "backward_s", "I": "input_s", "W": "weight_s", SAVED: "overlap_s"}
-        names |= {SEND_F: "forward_send_s", SEND_B: "backward_send_s"}
-        self.work, self.seconds = work, {kind: stacked(name) for kind, name in names.items()}
-        self.pp, self.chunks = times[0].pp, times[0].vp
+    def __init__(self, work: Floats, found: StepTable) -> None:
+        shape, rows, chosen = found.chunks.shape_of(0), np.arange(work.size), found.grid.schedule_of(0)
+        named = {"F": "forward_s", "B": "backward_s"}
+        named |= {"I": "input_s", "W": "weight_s"} if chosen.splits_backward else {}
+        self.work = work
+        self.seconds = {kind: found.chunks.of_rows(name, shape, rows) for kind, name in named.items()}
+        self.pp, self.chunks = self.seconds["F"].shape[1:]
+        same = self.seconds["F"].shape
+        if chosen.overlaps:
+            hidden = found.chunks.of_rows("overlap_s", shape, rows).min(axis=2, keepdims=True)
+            self.seconds[SAVED] = np.broadcast_to(hidden, same)
+        sent = np.broadcast_to(found.send_s[:, None, None], same)
+        self.seconds |= {SEND_F: sent, SEND_B: sent}
 
     def stages(self, work: Floats) -> Floats:
         """Seconds of all passes of every pipeline rank, of micro-batches in the last axis: [steps, ranks, pp]."""
         right, share = places(self.work, work)
-        each = self.seconds["F"] + np.maximum(self.seconds["B"], self.seconds["I"] + self.seconds["W"])
-        each = each.sum(axis=2)
+        halves = self.seconds["I"] + self.seconds["W"] if "I" in self.seconds else self.seconds["B"]
+        each = (self.seconds["F"] + halves).sum(axis=2)
         return np.stack([between(each[:, rank], right, share).sum(axis=-1) for rank in range(self.pp)], axis=-1)
 
     def alone(self, work: Floats) -> Floats:
@@ -121,11 +131,10 @@ def between(seconds: Floats, right: Ints, share: Floats) -> Floats:
     return np.asarray(seconds[right - 1] * (1 - share) + seconds[right] * share)
 
 
-def in_step(grid: Grid, traits: Traits) -> int:
-    """Data-parallel ranks that wait for each other in every micro-batch: those that gather weights or scatter gradients
-    of each layer in every pass, or exchange tokens for experts."""
-    dp, zero, pp = int(grid.dp[0]), int(grid.zero[0]), int(grid.pp[0])
-    if zero == 3 or (zero == 2 and not (pp > 1 and traits.whole_sums)):
-        return dp
-    across = ceil(int(grid.ep[0] * grid.expert_tp[0]) / int(grid.tp[0] * grid.cp[0]))
-    return dp if dp % across else across
+def in_step(grid: Grid, traits: Traits) -> Ints:
+    """Data-parallel ranks that wait for each other in every micro-batch, of every plan: those that gather weights or
+    scatter gradients of each layer in every pass, or exchange tokens for experts."""
+    scattered = (grid.zero == 2) & ~((grid.pp > 1) & traits.whole_sums)
+    across = -(-grid.ep * grid.expert_tp // (grid.tp * grid.cp))
+    across = np.where(grid.dp % across, grid.dp, across)
+    return np.where((grid.zero == 3) | scattered, grid.dp, across)

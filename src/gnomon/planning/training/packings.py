@@ -14,25 +14,33 @@ from gnomon.spec import Model, NotModelled, TrainingLoad
 PACKING, MASKING = "load.packing", "load.document_masking"
 
 
+def check_packing(load: TrainingLoad, engine: TrainingEngine, model: Model) -> None:
+    """Raise InputError, with what the engine has and which engine has the rest, for what it does not have."""
+    sequences = load.sequences
+    if sequences is None or not sequences.packing:
+        return
+    ways = {way.name: way for way in engine.traits(model).packings}
+    if sequences.packing not in ways:
+        beside = _beside(engine, model, sequences.packing)
+        message = f"{engine.title} {engine.version} has no packing {sequences.packing}"
+        raise InputError(message, where=PACKING, hint=f"Use {' or '.join(ways)}{beside}.")
+    way, masking = ways[sequences.packing], sequences.document_masking
+    if masking is not None and masking not in way.document_masking:
+        raise InputError(_unmasked(engine, way, masking), where=MASKING, hint="Leave it out.")
+
+
 def settled(load: TrainingLoad, engine: TrainingEngine, model: Model) -> TrainingLoad:
-    """The load with what the engine decides about its sequences. Raises InputError, with what the engine has and which
-    engine has the rest, for what it does not have."""
+    """The load with what the engine decides about its sequences."""
     sequences = load.sequences
     if sequences is None:
         return load
     traits = engine.traits(model)
-    ways = {way.name: way for way in traits.packings}
-    if sequences.packing and sequences.packing not in ways:
-        beside = _beside(engine, model, sequences.packing)
-        message = f"{engine.title} {engine.version} has no packing {sequences.packing}"
-        raise InputError(message, where=PACKING, hint=f"Use {' or '.join(ways)}{beside}.")
-    way = ways[sequences.packing] if sequences.packing else traits.packings[0]
+    name = sequences.packing or traits.packings[0].name
+    way = next((one for one in traits.packings if one.name == name), Packing(name))
     masking = way.document_masking[0] if sequences.document_masking is None else sequences.document_masking
-    if masking not in way.document_masking:
-        raise InputError(_unmasked(engine, way, masking), where=MASKING, hint="Leave it out.")
     found = replace(
         sequences,
-        packing=way.name,
+        packing=name,
         document_masking=masking,
         pads_packs=way.pads,
         cuts_documents=traits.cuts_documents,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocatio
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
 from gnomon.planning.training.drawn import drawn_steps
+from gnomon.planning.training.drawn_bounds import drawn_bounds_s, path_bounds_s
 from gnomon.planning.training.space import space
 from gnomon.planning.training.step import (
     memory_of,
@@ -38,6 +40,8 @@ from gnomon.techniques import TRAINING, applied
 from gnomon.techniques.hosts import TierPeaks, tier_bytes
 from gnomon.techniques.plans import TrainingTechniques, allowed, lowered, traits_with, waits_s
 
+FIRST = 8
+"""Plans of drawn sequences that are timed before the others are bounded closely."""
 SIMPLEST = ("zero", "tp", "recompute", "pp", "vp", "cp", "ep", "sequence_parallel")
 """Of plans that take equally long the one with less of these is chosen, the first of them first."""
 
@@ -56,6 +60,11 @@ class Search:
         default_factory=dict, repr=False, compare=False
     )
     """Figures without techniques, which are the same whichever of them a copy of this search has."""
+
+    @cached_property
+    def known(self) -> dict[tuple[int, ...], Any]:
+        """Pieces of drawn micro-batches that plans have in common."""
+        return {}
 
     @property
     def model(self) -> Model:
@@ -185,9 +194,24 @@ class Search:
         """Lower bounds of those that fit; the others are out of the question."""
         rows, found = self.priced
         bounds = step_bound_s(found, self.traits)
+        if self.load.sequences is not None and not self.applied:
+            bounds = self._of_drawn(bounds, rows, found)
         everywhere = np.full(self.grid.size, np.inf)
         everywhere[rows] = bounds + waits_s(self.applied, self.case.at(found), bounds)
         return np.where(self.fits, everywhere, np.inf)
+
+    def _of_drawn(self, bounds: Floats, rows: Ints, found: StepTable) -> Floats:
+        """Bounds that know how unequal micro-batches are: closer ones where a few plans that look best are no slower
+        than the others at least are."""
+        after = found.optimizer_s + found.gather_s
+        bounds = np.maximum(bounds, drawn_bounds_s(self.case, found) + after)
+        first = np.argsort(bounds, kind="stable")[:FIRST]
+        known = min(self.step_s(int(rows[place])) for place in first)
+        open_ = np.flatnonzero((bounds < known) & (found.grid.pp > 1))
+        if open_.size:
+            paths = path_bounds_s(self.case, found.pick(open_))
+            bounds[open_] = np.maximum(bounds[open_], paths + after[open_])
+        return bounds
 
     @cached_property
     def priced(self) -> tuple[Ints, StepTable]:
@@ -215,7 +239,7 @@ class Search:
         some, timed = found.pick(np.array([place])), step_timeline(found, place, self.traits)
         line = timed.step_s
         if self.load.sequences is not None:
-            drawn = drawn_steps(self.case, self.applied, some)
+            drawn = drawn_steps(self.case, self.applied, some, self.known)
             line += drawn.beyond(timed.pipeline_s) if drawn else 0.0
         return line + float(waits_s(self.applied, self.case.at(some), np.array([line]))[0])
 

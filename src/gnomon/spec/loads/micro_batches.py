@@ -23,7 +23,7 @@ DRAWN, MOST_DRAWN = 2**16, 2**20
 """Sequences of all drawn steps; of large batches more of them, or fewer steps."""
 MEGA_BATCH = 50
 """Batches of a rank that `group_by_length` sorts at once (transformers, `get_length_grouped_indices`)."""
-NODES = 65
+NODES = 129
 """Micro-batches that are priced: the others lie between two of them."""
 
 
@@ -97,12 +97,13 @@ class MicroBatches:
     def documents_differ(self) -> bool:
         """Whether attention runs over documents of unequal length in one kernel."""
         documents = self.kernel_rows.documents
-        return self.sequences.varlen and bool((documents != documents[0]).any())
+        several = self.shape.micro_batch > 1 or bool((self.kernel_rows.counts > 1).any())
+        return self.sequences.varlen and several and bool((documents != documents[0]).any())
 
     @cached_property
     def work(self) -> Floats:
         """What each takes, in tokens without attention."""
-        return np.asarray(self.tokens + self.shape.pair_cost * self.pairs)
+        return np.asarray(self.tokens + self.shape.pair_cost * self.pairs * self.cp_load)
 
     @cached_property
     def cp_load(self) -> Floats:
