@@ -89,7 +89,11 @@ def lengths_lines(answer: TrainingReport) -> list[str]:
         rate += f", {digits(found['padded_tokens_per_s'])} with padding"
     else:
         padded = "no padding"
-    return [f"sequences of {spread}, {longest}; {padded}: {rate}"]
+    lines = [f"sequences of {spread}, {longest}; {padded}: {rate}"]
+    if found["slowest_cp_rank"] > 1 + LITTLE_PADDING:
+        more = f"{found['slowest_cp_rank'] - 1:.1%} more attention than the mean one"
+        lines.append(f"the busiest context-parallel rank has {more}: sequences are cut wherever documents end")
+    return lines
 
 
 def mfu_words(answer: TrainingReport) -> str:
