@@ -13,6 +13,8 @@ from gnomon.sim.training import Span, Timeline
 COLUMNS = ("rank", "time_s", "bytes", "what")
 THREADS = {"compute": 1, "sends forward": 2, "sends backward": 3, "reductions": 4}
 """Lines of a rank. What runs at once stands on lines of its own."""
+COPIES = {"copies out": 5, "copies in": 6}
+"""Those of ranks that have any."""
 _MICROSECONDS = 1e6
 Moments = Iterable[tuple[float, float, str]]
 """Times in seconds, bytes from then on, and what is done."""
@@ -41,10 +43,12 @@ def write_trace(
 def _rank(rank: int, spans: Iterable[Span], memory: Moments) -> Iterator[Event]:
     yield {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"pipeline rank {rank}"}}
     yield {"name": "process_sort_index", "ph": "M", "pid": rank, "args": {"sort_index": rank}}
-    for name, thread in THREADS.items():
+    drawn = [span for span in spans if span.end_s > span.start_s]
+    used = {span.lane for span in drawn}
+    for name, thread in (THREADS | {name: thread for name, thread in COPIES.items() if name in used}).items():
         yield {"name": "thread_name", "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}
         yield {"name": "thread_sort_index", "ph": "M", "pid": rank, "tid": thread, "args": {"sort_index": thread}}
-    yield from map(_slice, (span for span in spans if span.end_s > span.start_s))
+    yield from map(_slice, drawn)
     for time_s, size, _ in memory:
         yield {"name": "memory", "ph": "C", "pid": rank, "ts": time_s * _MICROSECONDS, "args": {"bytes": size}}
 
@@ -55,7 +59,7 @@ def _slice(span: Span) -> Event:
         "name": span.name if span.micro is None else f"{span.name} {span.micro}",
         "ph": "X",
         "pid": span.rank,
-        "tid": THREADS[span.lane],
+        "tid": (THREADS | COPIES)[span.lane],
         "ts": span.start_s * _MICROSECONDS,
         "dur": (span.end_s - span.start_s) * _MICROSECONDS,
         "args": args,

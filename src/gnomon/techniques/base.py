@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # serving imports nothing of training, and one step no simula
     from gnomon.cost.lines import Steps, Wait
     from gnomon.engines.techniques import RouterMaker
     from gnomon.engines.training import Grid, Traits
+    from gnomon.engines.training.side import SideGroup
     from gnomon.graph.layers import NodePass
     from gnomon.spec import Requests
 
@@ -185,6 +186,11 @@ class Technique(Generic[C]):
     def waits(self, steps: Steps, case: C, values: Values) -> Wait | None:
         """Seconds on top of steps. Never negative, and never fewer where steps are longer: bounds stay bounds."""
         return None
+
+    def tasks(self, case: C, values: Values) -> Iterable[SideGroup]:
+        """Training: what runs beside the passes of micro-batches in lanes of its own: copies to the host and back,
+        reductions and gathers; each group with room of its own on the chip, which its bytes of `memory` have to be."""
+        return ()
 
     def memory(self, used: Any, case: C, values: Values) -> Any:
         """Bytes of one rank by tier: on its chip by part, in its host's memory (`host`) and on its disks (`nvme`). Of

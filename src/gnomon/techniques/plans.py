@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost.lines import Steps
-from gnomon.engines.training import Grid, Traits
+from gnomon.engines.training import Grid, StepTable, Traits
 from gnomon.engines.training.case import TrainingCase
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -28,6 +28,13 @@ def traits_with(chosen: TrainingTechniques, case: TrainingCase) -> Traits:
         if (rewritten := one.program(case, values)) is not None:
             case = replace(case, traits=replace(case.traits, passes=(*case.traits.passes, rewritten)))
     return case.traits
+
+
+def priced_with(chosen: TrainingTechniques, case: TrainingCase, found: StepTable) -> StepTable:
+    """Seconds of plans with techniques, and what those run beside the passes."""
+    found = chosen.costs(found, case.at(found))
+    side = tuple(group for one, values in chosen.pairs for group in one.tasks(case.at(found), values))
+    return replace(found, side=(*found.side, *side)) if side else found
 
 
 def lowered(chosen: TrainingTechniques) -> tuple[tuple[str, Values], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.layer_cost import WORKING, LayerCost
 from gnomon.engines.training.priced import priced as priced_pieces
 from gnomon.engines.training.priced import sized
+from gnomon.engines.training.side import SideGroup
 from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import NARROW_BYTES, Traits, Update
@@ -60,10 +61,8 @@ class Sizes:
         return self.chunks.kinds[0].saved_activation_bytes
 
     def pick(self, rows: Ints) -> Self:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return type(self)(
-            **{name: value.pick(rows) if hasattr(value, "pick") else value[rows] for name, value in columns.items()}
-        )
+        columns = {field.name: _picked(getattr(self, field.name), rows) for field in fields(self)}
+        return type(self)(**columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,6 +108,14 @@ class StepTable(Sizes):
     recomputed_flops: Floats
     energy_j: Floats
     """Of the whole step on all ranks, without the boards' constant part."""
+    side: tuple[SideGroup, ...] = ()
+    """What techniques run beside the passes."""
+
+
+def _picked(value: Any, rows: Ints) -> Any:
+    if isinstance(value, tuple):
+        return tuple(one.pick(rows) for one in value)
+    return value.pick(rows) if hasattr(value, "pick") else value[rows]
 
 
 def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:

@@ -38,7 +38,7 @@ from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.techniques import TRAINING, applied
 from gnomon.techniques.hosts import TierPeaks, tier_bytes
-from gnomon.techniques.plans import TrainingTechniques, allowed, lowered, traits_with, waits_s
+from gnomon.techniques.plans import TrainingTechniques, allowed, lowered, priced_with, traits_with, waits_s
 
 FIRST = 8
 """Plans of drawn sequences that are timed before the others are bounded closely."""
@@ -110,7 +110,7 @@ class Search:
             found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
             self.shared[key] = self.pool, self.grid, found
         found = self.shared[key][-1]
-        return self.applied.costs(found, self.case.at(found))
+        return priced_with(self.applied, self.case, found)
 
     @property
     def _key(self) -> tuple[object, ...]:

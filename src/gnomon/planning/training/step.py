@@ -20,6 +20,7 @@ from gnomon.engines.training.allocations import Allocations
 from gnomon.engines.training.batches import EachRow, RowBatches
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.layer_cost import cut_of
+from gnomon.engines.training.side import lanes_bound_s
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
@@ -35,7 +36,7 @@ from gnomon.spec.training_job import TrainingJob
 from gnomon.spec.workload import Floats
 from gnomon.techniques import Applied
 from gnomon.techniques.hosts import TierPeaks, tier_bytes
-from gnomon.techniques.plans import TrainingTechniques, traits_with, waits_s
+from gnomon.techniques.plans import TrainingTechniques, priced_with, traits_with, waits_s
 
 IN_FLIGHT = {"F": 1, "B": -1, "I": 0, "W": -1}
 """What each kind of task adds to the passes whose activations a rank holds."""
@@ -83,7 +84,10 @@ def step_bound_s(found: StepTable, traits: Traits) -> Floats:
     bound = pipeline_bound_s(pipelines)
     if found.chunks.uneven:
         bound = np.maximum(bound, busiest_s(found) * ROUNDING)
-    return np.asarray(bound + after + found.optimizer_s + found.gather_s)
+    until = bound + after
+    if found.side:
+        until = np.maximum(until, ROUNDING * lanes_bound_s(grid, found.micros, found.chunks, found.side))
+    return np.asarray(until + found.optimizer_s + found.gather_s)
 
 
 def held_bytes(found: Sizes, rank: Any) -> Floats:
@@ -212,7 +216,7 @@ class TrainingStep:
 
         optimizer, dtype = job.recipe.optimizer, job.dtype
         found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, EachRow(drawn))
-        return self.applied.costs(found, self.case.at(found))
+        return priced_with(self.applied, self.case, found)
 
     @property
     def case(self) -> TrainingCase:

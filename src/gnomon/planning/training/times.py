@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.training import StepTable, Traits
+from gnomon.engines.training.side import side_of_row
 from gnomon.sim.training.timeline import Timeline, timeline
 from gnomon.sim.training.times import StepTimes, without_communication
 from gnomon.spec.workload import Floats
@@ -39,6 +40,7 @@ def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool
         overlap=bool(traits.overlaps(found.grid.pp[row])),
         optimizer_s=float(found.optimizer_s[row]),
         gather_s=float(found.gather_s[row]),
+        side=side_of_row(found.chunks, found.side, row),
     )
     return without_communication(times) if compute_only else times
 

@@ -35,6 +35,8 @@ LANES: Mapping[str, str] = {
     "send B": "sends backward",
     "reduce": "reductions",
     "gather": "reductions",
+    "copy out": "copies out",
+    "copy in": "copies in",
 }
 """What runs at once on a rank. A transfer, a reduction or a gather shares nothing with the passes but its start."""
 

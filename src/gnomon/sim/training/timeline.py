@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Span(NamedTuple):
     """Something that one rank does for a while; what does not belong to a chunk or a micro-batch has none."""
 
     name: str
-    """F, B, I, W, send F, send B, reduce, optimizer or gather."""
+    """F, B, I, W, send F, send B, reduce, optimizer, gather, copy out or copy in."""
     rank: int
     start_s: float
     end_s: float
@@ -49,6 +49,8 @@ class Timeline:
 
     @cached_property
     def end_s(self) -> list[list[float]]:
+        if self._walked.ends is not None:
+            return self._walked.ends
         return [
             [at + lasts for at, lasts in zip(self.start_s[rank], self._seconds(rank), strict=True)]
             for rank in range(self.times.pp)
@@ -72,7 +74,8 @@ class Timeline:
 
     def _last_end_s(self, rank: int) -> float:
         task, seconds = self.orders[rank][-1], self.times.of_rank(rank)
-        if len(self.orders[rank]) > 1 and self.orders[rank][-2].overlapped:
+        overlapped = len(self.orders[rank]) > 1 and self.orders[rank][-2].overlapped
+        if overlapped or self._walked.ends is not None:
             return self.end_s[rank][-1]
         return self.start_s[rank][-1] + seconds[task.kind][task.chunk]
 
@@ -84,7 +87,8 @@ class Timeline:
     @cached_property
     def optimizer_start_s(self) -> float:
         """When the last rank has its gradients."""
-        return max(self.pipeline_s, max(buckets[-1].end_s for buckets in self.reductions))
+        last = max((side.end_s for side in self._walked.side), default=0.0)
+        return max(self.pipeline_s, last, max(buckets[-1].end_s for buckets in self.reductions))
 
     @property
     def step_s(self) -> float:
@@ -118,9 +122,20 @@ class Timeline:
                 yield Span(task.kind, rank, start, end, task.chunk, task.micro)
             yield from sorted(self._sends(rank), key=lambda span: span.name == "send B")
             yield from (bucket for bucket in self.reductions[rank] if bucket.end_s > bucket.start_s)
+            yield from self._side_spans(rank)
             updated = self.optimizer_start_s + float(optimizer[rank])
             yield Span("optimizer", rank, self.optimizer_start_s, updated)
             yield Span("gather", rank, updated, updated + float(gather[rank]))
+
+    def _side_spans(self, rank: int) -> Iterator[Span]:
+        for side in self._walked.side:
+            if side.rank == rank and side.end_s > side.start_s:
+                yield Span(side.name, rank, side.start_s, side.end_s, side.chunk, side.micro)
+
+    @property
+    def held_bytes(self) -> Sequence[Sequence[float]]:
+        """By rank and group of side tasks: the most bytes of the chip that they had at once."""
+        return self._walked.held_bytes
 
     def _sends(self, rank: int) -> Iterator[Span]:
         """Transfers to the next rank and to the one before. A stream starts one when the last is through."""
@@ -143,7 +158,8 @@ class Timeline:
         after = self._last_end_s(rank) + (times.backward_send_s if sends else 0.0)
         reduce_s = np.broadcast_to(times.reduce_s, times.forward_s.shape)[rank].tolist()
         parts = np.broadcast_to(times.reduce_parts, times.forward_s.shape)[rank].tolist()
-        free = 0.0
+        lane = LANES["reduce"]
+        free = max((span.end_s for span in self._side_spans(rank) if span.lane == lane), default=0.0)
         for chunk, begin, lasts in self._last_backwards(rank):
             for part in range(1, parts[chunk] + 1):
                 ready = begin + lasts * part / parts[chunk] if times.overlap else after
@@ -156,6 +172,8 @@ class Timeline:
         in time's order."""
         found: dict[int, tuple[int, float, float]] = {}
         lasting = list(self._seconds(rank))
+        if self._walked.ends is not None:
+            lasting = [end - start for start, end in zip(self.start_s[rank], self.end_s[rank], strict=True)]
         for task, start, lasts in zip(
             reversed(self.orders[rank]), reversed(self.start_s[rank]), reversed(lasting), strict=True
         ):
@@ -176,4 +194,8 @@ def timeline(orders: Orders, times: StepTimes, placement: Placement = LOOP) -> T
             f"lists of {tasks} tasks for {len(orders)} ranks do not fit {times.pp} ranks of {times.vp} chunks",
             where="schedule",
         )
+    if times.side:
+        from gnomon.sim.training.lanes import run_with_side  # few steps have side tasks
+
+        return Timeline(orders, times, run_with_side(orders, times, forwards // times.vp, placement))
     return Timeline(orders, times, walk(orders, times, forwards // times.vp, placement))

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnomon.errors import InputError
 from gnomon.sim.training.placement import Ints
+from gnomon.sim.training.side import SideTasks
 from gnomon.spec.workload import Floats
 
 
@@ -39,6 +40,8 @@ class StepTimes:
     """Begins everywhere at once, when the last rank has its gradients: their norm is taken over all of them."""
     gather_s: Floats | float = 0.0
     """The gathering of new weights after the optimizer."""
+    side: tuple[SideTasks, ...] = ()
+    """What runs beside the passes."""
 
     @property
     def pp(self) -> int:
@@ -73,8 +76,8 @@ def regular(
 
 
 def without_communication(times: StepTimes) -> StepTimes:
-    """A step in which every transfer, reduction and gather is free."""
-    return replace(times, forward_send_s=0.0, backward_send_s=0.0, reduce_s=0.0, gather_s=0.0)
+    """A step in which every transfer, reduction, gather and side task is free."""
+    return replace(times, forward_send_s=0.0, backward_send_s=0.0, reduce_s=0.0, gather_s=0.0, side=())
 
 
 def check_times(times: StepTimes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gnomon.errors import InputError
@@ -19,6 +19,18 @@ Output = tuple[Column, float, bool]
 """Where what a task gives arrives, how long its transfer takes, and in which stream."""
 
 
+@dataclass(slots=True, eq=False)
+class SideSpan:
+    """When a side task of a part of a pass ran (`side`)."""
+
+    name: str
+    rank: int
+    chunk: int
+    micro: int
+    start_s: float = NOT_YET
+    end_s: float = NOT_YET
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Walked:
     """Starts by rank in the order of its tasks, and arrivals of activations and of gradients."""
@@ -28,6 +40,11 @@ class Walked:
     backward_arrivals: Arrivals
     """At the last stage: when its own forward ended."""
     route: Route
+    ends: list[Column] | None = None
+    """Of the tasks, where they are not just their seconds after the starts."""
+    side: tuple[SideSpan, ...] = ()
+    held_bytes: Sequence[Sequence[float]] = ()
+    """By rank and group of side tasks: the most bytes of the chip that they had at once."""
 
 
 def walk(orders: Orders, times: StepTimes, micros: int, placement: Placement) -> Walked:
@@ -36,17 +53,29 @@ def walk(orders: Orders, times: StepTimes, micros: int, placement: Placement) ->
     The orders must be valid; ranks that wait for each other are refused all the same.
     """
     way = route(placement, times.pp, times.vp)
-    forward = {spot: [0.0 if before is None else NOT_YET] * micros for spot, before in way.before.items()}
-    backward = {spot: [NOT_YET] * micros for spot in way.before}
+    arrivals = unsent(way, micros)
     starts: list[Column] = [[] for _ in orders]
-    running = [_rank(rank, tasks, times, starts[rank], (forward, backward), way) for rank, tasks in enumerate(orders)]
+    swept(
+        [_rank(rank, tasks, times, starts[rank], arrivals, way) for rank, tasks in enumerate(orders)],
+        lambda: sum(map(len, starts)),
+    )
+    return Walked(starts, *arrivals, way)
+
+
+def unsent(way: Route, micros: int) -> tuple[Arrivals, Arrivals]:
+    """Arrivals of a step that begins: what the first stage reads is there."""
+    forward = {spot: [0.0 if before is None else NOT_YET] * micros for spot, before in way.before.items()}
+    return forward, {spot: [NOT_YET] * micros for spot in way.before}
+
+
+def swept(running: list[Iterator[None]], done_by: Callable[[], int]) -> None:
+    """Run ranks as far as each comes until all have ended; `done_by` is how much they have done."""
     done = -1
     while running:
-        before, done = done, sum(map(len, starts))
+        before, done = done, done_by()
         if done == before:
             raise InputError("ranks deadlock: they wait for each other", where="schedule")
         running = [rank for rank in reversed(running) if next(rank, True) is None]
-    return Walked(starts, forward, backward, way)
 
 
 def stream(route: Route, here: ModelChunk, kind: str, pp: int) -> bool:
@@ -59,7 +88,7 @@ def stream(route: Route, here: ModelChunk, kind: str, pp: int) -> bool:
     return there is not None and here.rank == (there.rank + 1) % pp
 
 
-def _outputs(rank: int, times: StepTimes, arrivals: tuple[Arrivals, Arrivals], way: Route) -> dict[str, list[Output]]:
+def outputs_of(rank: int, times: StepTimes, arrivals: tuple[Arrivals, Arrivals], way: Route) -> dict[str, list[Output]]:
     """By kind of task and by chunk. The network turns at the last stage: its forwards arrive at its own backwards."""
     forward, backward = arrivals
     unsent = [0.0] * len(next(iter(forward.values())))
@@ -83,7 +112,7 @@ def _rank(
 ) -> Iterator[None]:
     """The walk of one rank; it yields when it has to wait for another. This is the hot loop."""
     blocking, start, lasts = times.blocking, starts.append, times.of_rank(rank)
-    outputs, saved_s = _outputs(rank, times, arrivals, way), lasts["overlapped"]
+    outputs, saved_s = outputs_of(rank, times, arrivals, way), lasts["overlapped"]
     inboxes = {
         kind: [arrivals[kind != "F"][ModelChunk(rank, chunk)] for chunk in range(times.vp)] for kind in ("F", "B", "I")
     }
