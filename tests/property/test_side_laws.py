@@ -62,7 +62,7 @@ def stepped(draw: st.DrawFn, most: int = 4) -> tuple[Sizes, StepTimes]:
     return size, replace(times, side=tuple(groups))
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(stepped(most=3))
 def test_the_timeline_is_that_of_the_plain_one(case: tuple[Sizes, StepTimes]) -> None:
     (one, pp, vp, micros), times = case
@@ -82,7 +82,7 @@ def test_the_timeline_is_that_of_the_plain_one(case: tuple[Sizes, StepTimes]) ->
     np.testing.assert_allclose([side[4] for side in found], [side[4] for side in expected], rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(stepped(most=6))
 def test_lanes_run_one_task_and_chips_hold_no_more_than_there_is_room_for(case: tuple[Sizes, StepTimes]) -> None:
     (one, pp, vp, micros), times = case

@@ -25,8 +25,10 @@ from gnomon.spec import EngineChoice, Plan, Requests, ServingLoad, Strategy
 from gnomon.techniques import SERVING, TRAINING, AnyTechnique, Technique
 
 MODEL = "llama-3.2-1b"
-LOAD: dict[str, Any] = {"rate": 30.0, "input": 300, "output": 40, "requests": 60}
+LOAD: dict[str, Any] = {"rate": 30.0, "input": 300, "output": 40, "requests": 30}
 TiB = 2.0**40
+FIRST, *OTHERS = serving_engines()
+UNDER_LOAD = (FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS))
 
 
 class Toy(Technique[Any]):
@@ -129,7 +131,7 @@ def serve(**more: Any) -> Any:
     return gnomon.simulate_serving(MODEL, on="H100", **{**LOAD, **more})
 
 
-@pytest.mark.parametrize("engine", serving_engines())
+@pytest.mark.parametrize("engine", UNDER_LOAD)
 def test_a_scheduler_is_wrapped_under_every_engine(outside: dict[str, Any], engine: str) -> None:
     names = use(outside, OneAtATime)
     plain, alone = serve(engine=engine), serve(engine=engine, techniques=names)
@@ -137,7 +139,7 @@ def test_a_scheduler_is_wrapped_under_every_engine(outside: dict[str, Any], engi
     assert alone.ttft_s["p50"] > plain.ttft_s["p50"]
 
 
-@pytest.mark.parametrize("engine", serving_engines())
+@pytest.mark.parametrize("engine", UNDER_LOAD)
 def test_a_cache_is_replaced_or_refused_under_every_engine(outside: dict[str, Any], engine: str) -> None:
     names, shared = use(outside, Forgetful), {"prefix": "groups=2,tokens=256", "engine": engine}
     if engine == "sglang":
@@ -157,7 +159,7 @@ def judged(names: list[str], replicas: int = 1, **load: Any) -> Any:
         dtype="bf16",
         kv_dtype="bf16",
         engine=EngineChoice(name="vllm"),
-        load=ServingLoad(requests=400, **load),
+        load=ServingLoad(requests=150, **load),
     )
     return plan_under(plan, task_of(plan)).predicted
 
@@ -198,7 +200,7 @@ def test_a_cache_that_keeps_less_holds_more_sequences(outside: dict[str, Any], e
     assert kept.max_batch_1k > 2 * plain.max_batch_1k
 
 
-@pytest.mark.parametrize("engine", serving_engines())
+@pytest.mark.parametrize("engine", UNDER_LOAD)
 def test_a_pass_is_seen_by_a_step_and_a_load(outside: dict[str, Any], engine: str) -> None:
     names = use(outside, Doubled)
     steps = [

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +19,7 @@ from gnomon.errors import InputError
 from gnomon.graph.layers import NodePass
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.tape import TapeNode
+from gnomon.sim.training import SCHEDULES
 from gnomon.techniques import TRAINING, Technique, Trial
 
 registry = import_module("gnomon.techniques")
@@ -67,3 +73,36 @@ def test_a_package_that_is_broken_is_named(outside: dict[str, Any], given: Any) 
 
 def test_every_file_is_found() -> None:
     assert {"offload-optimizer", "gpipe", "interleaved", "kv-swap", "int4-weights"} <= set(registry.techniques())
+
+
+SAID_IN = re.compile(r"techniques/|engines/|papers/|lab/")
+"""Techniques name what they exclude, engines what they express, papers and experiments what they try."""
+
+
+OTHER_MEANINGS = {*SCHEDULES, "int4-weights"}
+"""Schedules, and a format of GEMMs."""
+
+
+def test_no_technique_is_named_outside_its_file() -> None:
+    known, root = set(registry.techniques()) - OTHER_MEANINGS, Path(gnomon.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if not SAID_IN.match(name):
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            said = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+            assert not said & known, name
+
+
+def test_a_file_is_named_after_its_technique() -> None:
+    for name, one in registry.techniques().items():
+        assert type(one).__module__ == f"gnomon.techniques.{name.replace('-', '_')}"
+        assert registry._named(name) is one
+
+
+def test_one_technique_imports_no_other() -> None:
+    """Serving with one imports nothing of training."""
+    code = "from gnomon.techniques import technique; technique('kv-swap'); import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {name for name in done.stdout.split() if name.startswith("gnomon.techniques.")}
+    own = {"applied", "base", "hosts", "kv_swap"}
+    assert found == {f"gnomon.techniques.{name}" for name in own}

@@ -8,10 +8,11 @@ where it applies it changes only what it declares, in words that a plan keeps.
 from __future__ import annotations
 
 import json
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from tests.techniques.texts import changes, name_of, tried
 
 import gnomon
 from gnomon.cli.run import run
@@ -24,7 +25,7 @@ from gnomon.load.deployments import deploy
 from gnomon.load.plan import plan_from_dict
 from gnomon.spec import Batch, EngineChoice, Plan, ServingLoad, Strategy
 from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.techniques import CONSERVED, TRAINING, AnyTechnique, applied, canonical, techniques, words
+from gnomon.techniques import CONSERVED, TRAINING, applied, canonical, techniques
 from gnomon.techniques import SERVING as SERVES
 
 SERVING = {name: one for name, one in techniques().items() if SERVES in one.work}
@@ -40,14 +41,7 @@ BATCHES = (Batch.decode(1, 100), Batch.decode(32, 1000), Batch.prefill(2, 300))
 Pair = tuple[Engine, Deployment]
 
 
-def trials(one: AnyTechnique) -> list[str]:
-    """A technique as a plan writes it: by its defaults, and with each value that is worth trying."""
-    tried = [p for p in one.parameters if p.tried]
-    sets = [dict(zip((p.name for p in tried), values, strict=True)) for values in product(*(p.tried for p in tried))]
-    return sorted({one.name, *(words(one.name, values) for values in sets)})
-
-
-TRIALS = [text for one in SERVING.values() for text in trials(one)]
+TRIALS = [text for one in SERVING.values() for text in tried(one)]
 
 
 def deployed(model: str, on: str, *names: str) -> Pair:
@@ -63,14 +57,6 @@ def usable(model: str, on: str, *names: str) -> Pair | None:
         assert any(name.partition(":")[0] in str(error) or "do not run on" in str(error) for name in names), error
         assert len(str(error)) > 30, "a reason stands there"
         return None
-
-
-def name_of(text: str) -> str:
-    return text.partition(":")[0]
-
-
-def changes(*names: str) -> set[str]:
-    return {word for name in names for word in SERVING[name_of(name)].changes}
 
 
 def flops(pair: Pair) -> list[float]:

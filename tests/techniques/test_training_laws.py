@@ -4,19 +4,20 @@ both kinds, chips of five generations and plans of every shape."""
 from __future__ import annotations
 
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.estimates import check_band
+from tests.techniques.texts import changes, tried
 
 import gnomon
 from gnomon.engines.training.memory import rank_held
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.spec.answers import TrainingReport
-from gnomon.techniques import CONSERVED, TRAINING, AnyTechnique, applied, canonical, techniques, words
+from gnomon.techniques import CONSERVED, TRAINING, AnyTechnique, applied, canonical, techniques
 
 ALL = [one for one in techniques().values() if TRAINING in one.work]
 NAMES = [one.name for one in ALL]
@@ -38,14 +39,6 @@ PLANS: dict[str, dict[str, Any]] = {
 """States are shared out over all copies, so that every byte of them is held once."""
 
 
-def tried(one: AnyTechnique) -> list[str]:
-    """As a plan writes it: at its defaults, and with every value that a search would try."""
-    with_values = [p for p in one.parameters if p.tried]
-    sets = product(*(p.tried for p in with_values))
-    found = [words(one.name, dict(zip((p.name for p in with_values), values, strict=True))) for values in sets]
-    return list(dict.fromkeys([one.name, *found]))
-
-
 TRIED = [text for one in ALL for text in tried(one)]
 
 
@@ -63,10 +56,6 @@ def reason(plan: str, *named: str) -> str:
 
 def usable(*named: str) -> list[str]:
     return [plan for plan in PLANS if not reason(plan, *named)]
-
-
-def changes(text: str) -> frozenset[str]:
-    return techniques()[text.partition(":")[0]].changes
 
 
 def held(found: TrainingReport) -> float:
@@ -160,6 +149,7 @@ def test_it_runs_where_it_applies_and_is_refused_with_its_reason_elsewhere(plan:
         check_band(step(plan, text).step_time_s)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("text", TRIED)
 def test_it_applies_somewhere(text: str) -> None:
     assert usable(text)
@@ -180,6 +170,7 @@ def test_work_is_conserved(text: str) -> None:
             assert held(found) == pytest.approx(held(plain), rel=1e-9)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("text", TRIED)
 def test_states_lie_on_a_chip_or_a_host_and_nowhere_twice(text: str) -> None:
     for plan in usable(text):

@@ -30,6 +30,7 @@ from gnomon.spec.estimate import DRAWS
 from gnomon.spec.reliability import ENOUGH, MOST_SPARES, SHARED, CheckpointStorage, FaultTolerance
 from gnomon.spec.workload import Floats
 from gnomon.techniques import canonical
+from gnomon.techniques.async_checkpointing import AsyncCheckpointing
 from gnomon.units import DAY_S, HOUR_S, format_duration
 
 LEAST = 1e-3
@@ -40,7 +41,7 @@ NO_WAIT = 1e-12
 """A share that no figure shows."""
 ABOVE = 1.645
 """Standard deviations of the 95% quantile."""
-TOO = "async-checkpointing"
+TOO = AsyncCheckpointing.name
 """The technique that counts checkpoints into the step time."""
 
 
