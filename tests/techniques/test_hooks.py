@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import yaml
 
 import gnomon
 from gnomon.cost.lines import Steps, Wait
 from gnomon.engines import serving_engines
 from gnomon.engines.base import Case, MemoryUse, ServingCase
 from gnomon.engines.training import RankMemory
+from gnomon.engines.training.case import TrainingCase
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.tape import TapeNode
@@ -27,6 +31,8 @@ from gnomon.techniques import SERVING, TRAINING, AnyTechnique, Technique
 MODEL = "llama-3.2-1b"
 LOAD: dict[str, Any] = {"rate": 30.0, "input": 300, "output": 40, "requests": 30}
 TiB = 2.0**40
+registry = import_module("gnomon.techniques")
+registry_caches = (registry.techniques, registry._by_any_name, registry._named, registry._parsed)
 FIRST, *OTHERS = serving_engines()
 UNDER_LOAD = (FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS))
 
@@ -120,6 +126,28 @@ class Late(Toy):
 
     def assumed(self, case: Case, values: Any) -> str:
         return "a toy's assumption"
+
+
+class Settled(Toy):
+    """A setting that an engine has, and no word more."""
+
+    def rewrite(self, case: Any, values: Any) -> Any:
+        return replace(case, settings={**case.settings, "max_num_seqs": 7})
+
+    def expressed_by_config(self, values: Any) -> bool:
+        return True
+
+
+class Slower(Toy):
+    """Kernels of a step that run twice, and updates that take twice as long."""
+
+    def costs(self, found: Any, case: Case, values: Any) -> Any:
+        if isinstance(case, TrainingCase):
+            return replace(found, optimizer_s=2 * found.optimizer_s)
+        return replace(found, graph=found.graph.rewrite(lambda op: (op, op)))
+
+    def traits(self, case: TrainingCase, values: Any) -> Any:
+        return replace(case.traits, spare=0.25)
 
 
 def use(outside: dict[str, Any], one: type[Toy]) -> list[str]:
@@ -275,3 +303,51 @@ def test_one_of_both_is_tried_in_the_work_that_is_asked_for(outside: dict[str, A
     assert max(served.gain.value, trained.gain.value) < 1
     known: AnyTechnique = outside["toy"]
     assert known.work == (SERVING, TRAINING)
+
+
+@pytest.mark.parametrize("one", [OneAtATime, Forgetful, Halved, ToTheFirst])
+def test_what_only_changes_a_load_is_not_tried_on_a_step(outside: dict[str, Any], one: type[Toy]) -> None:
+    use(outside, one)
+    with pytest.raises(InputError, match=r"a step is the same with it. Compare `gnomon simulate serve`"):
+        gnomon.try_idea("toy", model=MODEL, on="H100")
+
+
+def test_fields_of_disks_are_listed_where_nothing_is_kept_there(outside: dict[str, Any], tmp_path: Path) -> None:
+    host = {"cores": 64, "memory_gib": 512, "memory_gb_s": 300, "adam_gparam_s": 4, "nvme_tb": 4, "nvme_read_gb_s": 6,
+            "nvme_write_gb_s": 3, "link": "PCIe 4.0 x16", "link_sharing": 2}  # fmt: skip
+    file = tmp_path / "own.yaml"
+    said = {"schema": "gnomon.cluster/1", "chip": "H100", "count": 8, "per_node": 8, "host": host}
+    file.write_text(yaml.safe_dump(said))
+    for one, listed in ((Kept, True), (OnDisk, False)):
+        names = use(outside, one)
+        for function in registry_caches:
+            function.cache_clear()
+        found = gnomon.fit(MODEL, on=str(file), techniques=names)
+        trained = gnomon.simulate_training(MODEL, on=str(file), seq=2048, global_batch=16, techniques=names)
+        for answer in (found, trained):
+            assert any("nvme_tb" in each.option for each in answer.not_modelled) is listed
+
+
+def test_costs_and_traits_are_seen(outside: dict[str, Any]) -> None:
+    names = use(outside, Slower)
+    for engine in serving_engines():
+        words = {"on": "H100", "engine": engine, "phase": "prefill", "tokens": 4096}
+        plain, slower = (gnomon.predict(MODEL, **words, techniques=each).time_s.value for each in ([], names))
+        assert 1.6 < slower / plain < 2.1
+    load = {"on": "H100:8", "seq": 2048, "global_batch": 16}
+    plain, slower = (gnomon.simulate_training(MODEL, **load, techniques=each) for each in ([], names))
+    assert slower.step_parts["optimizer_s"] == pytest.approx(2 * plain.step_parts["optimizer_s"])
+    assert slower.usable_memory_bytes < 0.8 * plain.usable_memory_bytes
+
+
+def test_what_files_do_not_say_is_left_out_by_name(outside: dict[str, Any]) -> None:
+    """A setting that a technique brings is in the plan's files only if the plan says it too."""
+    names = use(outside, Settled)
+    plan = Plan(
+        model=MODEL, chip="H100-SXM-80GB", replicas=1, strategy=Strategy(techniques=tuple(names)), dtype="bf16",
+        kv_dtype="bf16", engine=EngineChoice(name="vllm"),
+        load=ServingLoad(requests=10, rate_per_s=1.0, input_tokens=64, output_tokens=64),
+    )  # fmt: skip
+    assert "the technique toy" in gnomon.export(plan).not_expressed
+    said = replace(plan, engine=EngineChoice(name="vllm", settings={"max_num_seqs": 7}))
+    assert "the technique toy" not in gnomon.export(said).not_expressed

@@ -15,6 +15,7 @@ import pytest
 
 import gnomon
 from gnomon.engines.training.case import TrainingCase
+from gnomon.engines.training.layer_cost import tapes_of
 from gnomon.errors import InputError
 from gnomon.graph.layers import NodePass
 from gnomon.graph.layers.writer import Writer
@@ -64,6 +65,33 @@ def test_a_pass_is_seen_by_search_and_simulation_alike(outside: dict[str, Any]) 
     assert again.step_time_s.value == pytest.approx(found.best.step_time_s.value, rel=1e-12)
 
 
+class FrozenLayers(FrozenEmbedding):
+    """No layer is trained: gradients only pass through."""
+
+    name = "frozen-layers"
+
+    def program(self, case: TrainingCase, values: Any) -> NodePass:
+        def freeze(part: str, nodes: list[TapeNode], writer: Writer) -> list[TapeNode]:
+            return [replace(node, frozen=True) for node in nodes] if part == "layer" else nodes
+
+        return freeze
+
+
+def test_frozen_weights_have_no_gradients_and_save_nothing_for_them(outside: dict[str, Any]) -> None:
+    outside["frozen-layers"] = FrozenLayers()
+    plain, frozen = simulate(), simulate(techniques=["frozen-layers"])
+    (there, back), (same, less) = (
+        [sum(op.flops(one.step.batch)[0] for op in ops) for ops in (tape.forward_ops(), tape.backward_ops("none"))]
+        for one in (plain, frozen)
+        for tape in [tapes_of(one.step.job.model, one.step.cut, one.step.traits)["layer"]]
+    )
+    tape = tapes_of(frozen.step.job.model, frozen.step.cut, frozen.step.traits)["layer"]
+    assert same == there and tape.frozen_parameters == tape.parameters
+    gemms = sum(op.flops(frozen.step.batch)[0] for op in tape.forward_ops() if op.kind == "gemm")
+    assert back - less == pytest.approx(gemms, rel=1e-9), "the GEMMs by weight are left out"
+    assert frozen.memory_parts[0]["activations"] < 0.8 * plain.memory_parts[0]["activations"]
+
+
 @pytest.mark.parametrize("given", [RuntimeError("broken"), object()], ids=["raises", "is something else"])
 def test_a_package_that_is_broken_is_named(outside: dict[str, Any], given: Any) -> None:
     outside["other"] = given
@@ -104,5 +132,5 @@ def test_one_technique_imports_no_other() -> None:
     code = "from gnomon.techniques import technique; technique('kv-swap'); import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = {name for name in done.stdout.split() if name.startswith("gnomon.techniques.")}
-    own = {"applied", "base", "hosts", "kv_swap"}
+    own = {"applied", "base", "hosts", "kv_swap", "outside"}
     assert found == {f"gnomon.techniques.{name}" for name in own}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,6 +23,8 @@ from gnomon.techniques import SERVING, TRAINING, applied, beyond_config
 from gnomon.techniques.plans import unchanged
 
 KUBERNETES, DYNAMO = "kubernetes", "dynamo"
+SAID = ("strategy", "dtype", "kv_dtype", "settings")
+"""Of a replica, what its files say."""
 WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
 """How lines of a file's header begin: what keeps it from running, and what it does not say."""
 
@@ -88,16 +90,24 @@ def in_other_words(plan: Plan, job: TrainingJob | None = None) -> Plan:
     """The plan without the techniques that its format, degrees and settings say already; `job` is that of training."""
     names = plan.strategy.techniques
     beyond = beyond_config(names)
-    if job is not None:
-        said = set(names) - set(beyond)
-        case = case_of(plan, job) if said else None
-        beyond = tuple(text for text in names if text in beyond or (case and not _settled(case, text)))
+    if len(beyond) < len(names):
+        case = None if job is None else case_of(plan, job)
+        said = (text for text in names if text not in beyond)
+        kept = {text for text in said if (_trained_so(case, text) if case else _served_so(plan, text))}
+        beyond = tuple(text for text in names if text not in kept)
     return replace(plan, strategy=replace(plan.strategy, techniques=beyond))
 
 
-def _settled(case: TrainingCase, text: str) -> bool:
+def _trained_so(case: TrainingCase, text: str) -> bool:
     """Whether the job has the degrees and the recipe already that a technique asks for."""
     return bool(unchanged(applied(TRAINING, [text]), case).all())
+
+
+def _served_so(plan: Plan, text: str) -> bool:
+    """Whether all replicas of the plan have the formats, degrees and settings already that a technique asks for."""
+    chosen = applied(SERVING, [text])
+    pairs = [(draft, chosen.rewrite(draft)) for draft in _drafts(plan)]
+    return all(getattr(one, name) == getattr(other, name) for one, other in pairs for name in SAID)
 
 
 def training_job(plan: Plan, target: str, job: TrainingJob | None) -> TrainingJob:
@@ -116,8 +126,14 @@ def require_techniques(plan: Plan) -> None:
     if plan.trains:
         applied(TRAINING, names)
         return
+    for draft in _drafts(plan):
+        applied(SERVING, names).rewrite(draft)
+
+
+def _drafts(plan: Plan) -> Iterator[ServingCase]:
+    """A replica of each pool, as techniques see it."""
     for each in map(plan.of_pool, plan.each_pool):
-        draft = ServingCase(
+        yield ServingCase(
             model=load_model(each.model),
             pool=plan_pool(each),
             strategy=each.strategy,
@@ -125,7 +141,6 @@ def require_techniques(plan: Plan) -> None:
             kv_dtype=each.kv_dtype or None,
             settings=each.engine.settings,
         )
-        applied(SERVING, names).rewrite(draft)
 
 
 def require_load(plan: Plan, target: str) -> None:

@@ -37,6 +37,8 @@ class TapeNode:
     """Of the parameters, those of experts, which fewer ranks hold copies of."""
     narrow_parameters: float = 0.0
     """Of the parameters, those that GEMMs read in a narrower format, from copies of the weights."""
+    frozen: bool = False
+    """Its weights are not trained: they have no gradient, and nothing is saved for one."""
     passes_on: bool = False
     """The gradient of what it writes is handed on to what it reads, without a copy."""
     cheap: bool = False
@@ -63,6 +65,11 @@ class Tape:
     @property
     def parameters(self) -> float:
         return sum(node.parameters for node in self.nodes)
+
+    @property
+    def frozen_parameters(self) -> float:
+        """Of the parameters, those that are not trained."""
+        return sum(node.parameters for node in self.nodes if node.frozen)
 
     @property
     def experts(self) -> float:

@@ -36,8 +36,8 @@ SMALLER, LARGER = 32.0, 8.0
 """How far a host may be from known ones: a desktop computer is smaller, a rack is counted as one."""
 UNREAD = {
     "cores": "updates on the host take as long as adam_gparam_s says",
-    "nvme_tb": "no technique keeps anything on the host's disks for good",
-    "nvme_read_gb_s": "no technique reads from the host's disks",
+    "nvme_tb": "nothing is kept on the host's disks",
+    "nvme_read_gb_s": "nothing is read from the host's disks",
     "link.latency_us": "copies between a chip and its host are long, and take what the bandwidth says",
 }
 """Fields of a host that no answer depends on, and why."""

@@ -80,12 +80,16 @@ def _fabric(pool: Pool) -> tuple[NotModelled, ...]:
 def _listed(
     engine: Engine, deployment: Deployment, given: Mapping[str, Any], idle: tuple[str, ...]
 ) -> tuple[NotModelled, ...]:
-    pool = deployment.pool
     return (
         *engine.not_modelled(given, deployment, idle),
         *assumed_by(deployment),
-        *in_files(pool, deployment.model),
+        *in_files(deployment.pool, deployment.model, disks=on_disks(engine, deployment)),
     )
+
+
+def on_disks(engine: Engine, deployment: Deployment) -> bool:
+    """Whether techniques keep something on the disks of a host."""
+    return bool(deployment.techniques) and engine.memory(deployment).nvme_bytes > 0
 
 
 def assumed_by(deployment: Deployment) -> tuple[NotModelled, ...]:
@@ -94,9 +98,11 @@ def assumed_by(deployment: Deployment) -> tuple[NotModelled, ...]:
     return tuple(NotModelled(option=f"--with {name}", why=text) for name, text in found)
 
 
-def in_files(pool: Pool, model: Model) -> tuple[NotModelled, ...]:
-    """Fields of the cluster's and the model's files that no figure depends on."""
-    return (*pool.not_modelled, *model.not_modelled)
+def in_files(pool: Pool, model: Model, *, disks: bool = False) -> tuple[NotModelled, ...]:
+    """Fields of the cluster's and the model's files that no figure depends on; those of the host's disks are read where
+    something is kept there."""
+    said = (one for one in pool.not_modelled if not (disks and one.option.rpartition(".")[2].startswith("nvme")))
+    return (*said, *model.not_modelled)
 
 
 def _idle(

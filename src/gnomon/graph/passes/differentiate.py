@@ -21,7 +21,9 @@ DUALS = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "all_to
 
 
 def differentiate(nodes: Sequence[TapeNode], style: KernelStyle) -> list[TapeNode]:
-    """Every node with its gradients; what it brings itself stays."""
+    """Every node with its gradients; what it brings itself stays. The gradient of a GEMM by its input needs the weights
+    alone, so a frozen one saves nothing."""
+    nodes = [replace(node, keeps=()) if node.frozen and any(map(_weighted, node.forward)) else node for node in nodes]
     kept = {tensor for node in nodes for tensor in node.keeps}
     return [_differentiated(node, style, kept) for node in nodes]
 
@@ -29,6 +31,7 @@ def differentiate(nodes: Sequence[TapeNode], style: KernelStyle) -> list[TapeNod
 def _differentiated(node: TapeNode, style: KernelStyle, kept: Collection[str]) -> TapeNode:
     dgrad = node.dgrad or tuple(back for op in node.forward for back in _dgrad(op, node, kept))
     wgrad = node.wgrad or tuple(_wgrad(op, style) for op in node.forward if _weighted(op))
+    wgrad = () if node.frozen else wgrad
     summed = any(isinstance(op, Collective) and op.op == "all_reduce" for op in node.forward)
     return replace(node, dgrad=dgrad, wgrad=wgrad, passes_on=node.passes_on or (summed and bool(node.reads)))
 

@@ -12,6 +12,7 @@ from gnomon.spec.answers import Fit, Prediction
 from gnomon.spec.questions.tried import TryQuestion
 from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, TechniqueComparison, times
 from gnomon.techniques import AnyTechnique, Trial
+from gnomon.techniques.base import overrides
 from gnomon.units import format_bytes, format_duration
 
 BATCH, CONTEXT = 8, 2048
@@ -104,6 +105,7 @@ def compare_serving(
 
     The default batch is the largest up to eight that fits on both sides, or on the one where any fits.
     """
+    _check_step(one)
     name, model = named
     context = min(CONTEXT, model.max_context) if question.context is None else question.context
     served = _Served(model=model, on=question.on, context=context, dtype=question.dtype, fit=fit, predict=predict)
@@ -136,6 +138,15 @@ def compare_serving(
         missing={name: _absence(side) for name, side in (("plain", before), ("applied", after)) if not side.figures},
         inputs=load | {"work": "serving"},
     )
+
+
+def _check_step(one: AnyTechnique) -> None:
+    """Raise InputError for a technique that only changes what a load does: a step and its memory are the same."""
+    step = ("rewrite", "program", "costs", "waits", "memory", "kv_cache", "metrics")
+    if overrides(one, "policy", "cache", "requests", "router") and not overrides(one, *step):
+        message = f"{one.name} changes what becomes of a load, and a step is the same with it"
+        hint = f"Compare `gnomon simulate serve` or `plan serve` --with {one.name} and without."
+        raise InputError(message, where="SLUG", hint=hint)
 
 
 def _check_any(sides: Sequence[_Side]) -> None:

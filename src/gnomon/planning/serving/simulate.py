@@ -19,7 +19,7 @@ from gnomon.planning.serving.results import ResultOptions, results
 from gnomon.planning.serving.slots import slots_of_run
 from gnomon.planning.serving.unread import idle_settings, unread_columns, unused_times
 from gnomon.planning.steps.energy import energy_j
-from gnomon.planning.unmodelled import assumed_by, idle_beyond, idle_rate, idle_seed, in_files, set_aside
+from gnomon.planning.unmodelled import assumed_by, idle_beyond, idle_rate, idle_seed, in_files, on_disks, set_aside
 from gnomon.search.judge import is_settled, overloaded, sustained_rps
 from gnomon.sim.serving import Recorder, RunLog, ServingRun, saturation_rps, simulate
 from gnomon.sim.serving.closed import simulate_closed
@@ -75,7 +75,7 @@ def simulate_replica(
     unmodelled = (
         *engine.not_modelled(replica.settings, deployment, idle, under_load=True),
         *idle_beyond(deployment.pool, deployment.strategy.ranks),
-        *in_files(deployment.pool, deployment.model),
+        *in_files(deployment.pool, deployment.model, disks=on_disks(engine, deployment)),
         *idle_seed(load, given.trace, drawn, closed),
         *assumed_by(deployment),
         *idle_rate(load, stream),

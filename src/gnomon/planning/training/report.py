@@ -40,7 +40,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         title=_title(step),
         not_modelled=(
             *_not_modelled(step),
-            *in_files(step.pool, job.model),
+            *in_files(step.pool, job.model, disks=step.tier_bytes[NVME] > 0),
             *idle_beyond(step.pool, ranks),
         ),
         step_time_s=seconds,
