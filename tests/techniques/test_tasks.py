@@ -16,6 +16,7 @@ from gnomon.cli.run import run
 from gnomon.engines.training import RankMemory
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.side import SideColumns, SideGroup, part_bytes
+from gnomon.errors import InputError
 from gnomon.planning.training.memory import memory_over_time
 from gnomon.planning.training.step import step_bound_s
 from gnomon.sim.training import SCHEDULES, names
@@ -96,6 +97,11 @@ def test_a_search_finds_the_plan_that_it_times(copied: list[str]) -> None:
     )
     assert again.step_time_s.value == pytest.approx(best.step_time_s.value, rel=1e-9)
     assert found.bound_s <= best.step_time_s.value
+
+
+def test_sequences_that_differ_are_refused(copied: list[str]) -> None:
+    with pytest.raises(InputError, match="are not timed with sequences that differ in length"):
+        simulate(techniques=copied, lengths="lognormal:mean=700,cv=1.2")
 
 
 def test_the_trace_has_lanes_of_copies(copied: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from gnomon.cost.lines import Steps, Wait
 from gnomon.engines.base import Case
 from gnomon.errors import InputError, NotApplicableError
-from gnomon.techniques.base import C, Technique, Values, overrides
+from gnomon.techniques.base import C, Rejection, Technique, Values, overrides
 
 if TYPE_CHECKING:  # serving imports nothing of training, and one step no simulator
     from gnomon.engines.techniques import RouterMaker
@@ -21,6 +21,14 @@ if TYPE_CHECKING:  # serving imports nothing of training, and one step no simula
 F = TypeVar("F")
 WHERE = "strategy.techniques"
 LEAVE_OUT = "Leave it out, or change what it names."
+
+
+def rejections(one: Technique[C], case: C, values: Values) -> Iterator[Rejection]:
+    """A technique's own reasons, then those that hold for all that change the same."""
+    yield from one.reject(case, values)
+    unequal = getattr(getattr(case, "load", None), "sequences", None) is not None
+    why = "copies beside the passes are not timed with sequences that differ in length"
+    yield unequal and overrides(one, "tasks"), why
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class Applied(Generic[C]):
 
     def _rejected(self, case: C) -> Iterator[tuple[str, str]]:
         for one, values in self.pairs:
-            for where, why in one.reject(case, values):
+            for where, why in rejections(one, case, values):
                 if why and np.ravel(where)[0]:
                     yield one.name, why if isinstance(why, str) else why(0)
             case = one.rewrite(case, values)

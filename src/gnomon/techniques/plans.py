@@ -14,7 +14,7 @@ from gnomon.engines.training.case import TrainingCase
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.applied import Applied
+from gnomon.techniques.applied import Applied, rejections
 from gnomon.techniques.base import Choice, Rejection, Values, overrides
 
 TrainingTechniques = Applied[TrainingCase]
@@ -52,7 +52,7 @@ def applicable(chosen: TrainingTechniques, case: TrainingCase) -> Choice:
     """Plans that no technique rejects."""
     found = np.ones(case.plans.size, bool)
     for one, values in chosen.pairs:
-        for where, why in one.reject(case, values):
+        for where, why in rejections(one, case, values):
             found &= ~np.asarray(where, bool) | (not why)
         case = one.rewrite(case, values)
     return found
