@@ -33,7 +33,7 @@ SHARING = pytest.mark.parametrize("engine", ENGINES[1:])
 SHARDING = pytest.mark.parametrize("engine", ENGINES[2:])
 PARTED = ("megatron@2.4", "megatron@3.0")
 LONG = Batch.prefill([2], 4096)
-COLUMNS = [field.name for field in fields(StepTable) if field.name not in ("grid", "chunks")]
+COLUMNS = [field.name for field in fields(StepTable) if field.name not in ("grid", "chunks", "side")]
 
 
 def of(found: Search, grid: Grid, factor: Any = None) -> StepTable:
