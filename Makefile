@@ -85,6 +85,7 @@ profiles: $(STAMP) ## fit the shipped profiles and overheads again from the meas
 	$(BIN)/python -m tools.published
 	$(BIN)/python -m tools.collectives
 	$(BIN)/python -m tools.chips
+	$(BIN)/python -m tools.layer_tables
 
 golden: references ## store today's predictions, README, guides and references, after a change that was meant
 	$(BIN)/python -m tests.golden.update

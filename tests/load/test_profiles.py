@@ -105,6 +105,22 @@ def test_a_chip_measured_in_one_format_only_borrows_the_others() -> None:
     assert "A100-SXM-80GB" in pcie.family("gemm", "bf16").source
 
 
+@pytest.mark.parametrize(
+    ("name", "donor"),
+    [("V100-SXM2-32GB", "V100-PCIe-16GB"), ("RTX-3090Ti", "RTX-3090"), ("A10", "A40"), ("A30", "A100-SXM-80GB")],
+)
+def test_a_chip_whose_siblings_run_pytorch_alone_borrows_their_kernels(name: str, donor: str) -> None:
+    """Of the same generation and as wide a multiprocessor, where none of those has a profile of an engine."""
+    found = profile_for(catalog.chip(name), "torch")
+    assert found.family("gemm", "fp16", "torch").source.startswith(f"{donor} ")
+    assert found.family("gemm", "fp16", "torch").spread < FOREIGN
+
+
+def test_a_loose_table_of_a_sibling_is_not_lent() -> None:
+    """That of a P4 spreads more than another generation's adds."""
+    assert all(" P4 " not in f" {one.source}" for one in profile_for(catalog.chip("P100"), "torch").families.values())
+
+
 def test_a_few_large_cores_are_not_priced_as_multiprocessors() -> None:
     """Published products on a TPU v6e: 1,122 rows by 4096 x 14336 take 168 us, 163 rows 80 us."""
     on = machine("TPU-v6e")

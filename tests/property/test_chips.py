@@ -49,7 +49,7 @@ def test_every_format_it_has_prices_products(chip: Chip) -> None:
         times = seconds(on, "gemm", dtype, m=[1, 64, 4096], n=8192, k=8192)
         rows = np.array([1.0, 64.0, 4096.0])
         least = np.maximum(2 * rows * 8192**2 / rate, 8192**2 * width(dtype) / chip.memory_bandwidth_bytes_s)
-        assert np.all(times > least)
+        assert np.all(times > least * (1 - 1e-9))  # an RTX 3090 is measured beyond its data sheet, which bounds it
         assert np.all(times < 5 * least + 100e-6), dtype
 
 

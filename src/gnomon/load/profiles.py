@@ -12,7 +12,7 @@ from gnomon import catalog
 from gnomon.cost.card import CARD_SPREAD, CardFactors
 from gnomon.cost.efficiencies import CARD
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import HALF, SYSTEM_SPREAD, Profile
+from gnomon.cost.profile import HALF, PROMPT_SPREAD, SYSTEM_SPREAD, Profile
 from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
 from gnomon.engines import kernel_choices
 from gnomon.errors import CalibrationError, UnknownNameError
@@ -30,6 +30,11 @@ FIGURES = (
 """What operators and watts follow from."""
 DONOR_VENDOR = "NVIDIA"
 """Whose chips are donors to other architectures first: the published table of an Arc Pro B60 holds host time."""
+ONE_KIND = 1.3
+"""How much more arithmetic a multiprocessor may do per cycle than a donor's of its generation: cards for games sum up
+in 32 bits at half the rate of the others, and come closer to it."""
+LOOSE = 0.5
+"""A table of its generation that spreads as much says less of a chip than one of another, which adds 0.35."""
 EXPERTS = "moe"
 SIXTEEN = "16"
 """Stands for either format of 16 bits."""
@@ -79,6 +84,8 @@ class Profiles:
         first = read[0]
         if framework and first.prompt_spread:  # what served deployments say of a chip says nothing of trainers
             first = replace(first, system_spread=SYSTEM_SPREAD, prompt_spread=0.0)
+        elif not framework and "" not in files:  # no served deployment was compared with a table of kernels alone
+            first = replace(first, prompt_spread=PROMPT_SPREAD)
         return replace(first, families=families)
 
     def _read(self, path: Path, chip: str) -> Profile:
@@ -119,15 +126,16 @@ class Profiles:
         donors = self._nearest(chip)
         own = self.of(chip.name, framework) or self._twin(chip, donors, framework) or self._whole(chip, donors[0])
         donors = [donor for donor in donors if own.transferred or donor.name != own.chip]
+        kin = [one for one in self._kin(chip, donors) if one.name != own.chip]
         families = dict(own.families)
         for kind in MODELS:
             known = {_format(key) for key in of_kind(own, kind)}
             near = [donor for donor in donors if SIXTEEN not in known or donor.generation == chip.generation]
-            theirs = (
-                (donor, kernel_choices().as_run(chip, donor, profile) if kind == EXPERTS else profile)
-                for donor, profile in self._with(kind, near, framework)
-            )
-            found = transferred(kind, chip, theirs) if near or not known else {}
+            if SIXTEEN not in known and (alike := list(self._with(kind, kin, framework, any_framework=True))):
+                theirs = transferred(kind, chip, alike).items()
+                more = {key: one for key, one in theirs if one.spread < LOOSE and _format(key) not in known}
+                families, known = families | more, known | {_format(key) for key in more}
+            found = transferred(kind, chip, self._run(kind, chip, near, framework)) if near or not known else {}
             families |= {key: family for key, family in found.items() if _format(key) not in known}
         if not of_kind(own, BACKWARD) and of_kind(own, FORWARD):
             families |= as_forward(chip, families, self._with(BACKWARD, donors, framework))
@@ -139,11 +147,29 @@ class Profiles:
         assert found is not None  # only chips with plain profiles are donors
         return transferred_profile(chip, donor, found)
 
-    def _with(self, kind: str, donors: Iterable[Chip], framework: str) -> Iterator[Donor]:
+    def _run(self, kind: str, chip: Chip, donors: Iterable[Chip], framework: str) -> Iterator[Donor]:
+        """Donors of a kind of operator, with the kernels that run on a chip."""
+        for donor, profile in self._with(kind, donors, framework):
+            yield donor, kernel_choices().as_run(chip, donor, profile) if kind == EXPERTS else profile
+
+    def _kin(self, chip: Chip, donors: Iterable[Chip]) -> list[Chip]:
+        """Chips of the same generation whose multiprocessors do as much per cycle and that only have profiles of a
+        framework, where none of those has a plain one: the nearest in rate first."""
+        measured = [self.chips.find(name) for name in self.files if name != chip.name]
+        alike = [one for one in measured if (one.vendor, one.generation) == (chip.vendor, chip.generation)]
+        alike = [one for one in alike if abs(log(_each_cycle(one) / _each_cycle(chip))) < log(ONE_KIND)]
+        if any(one in donors for one in alike):
+            return []
+        return sorted(alike, key=lambda one: (abs(log(one.rate(one.half) / chip.rate(chip.half))), one.name))
+
+    def _with(
+        self, kind: str, donors: Iterable[Chip], framework: str, *, any_framework: bool = False
+    ) -> Iterator[Donor]:
         """The chips whose profiles have a kind of operator; profiles are read on demand."""
         for donor in donors:
             files = self.files[donor.name]
             held = [files[each] for each in ("", framework) if each in files]
+            held = held or (list(files.values())[:1] if any_framework else [])
             if any(self._has(kind, path) for path in held) and (found := self.of(donor.name, framework)):
                 yield donor, found
 
@@ -227,6 +253,11 @@ def profile_on(chip: Chip, card: CardFactors | None, framework: str = "") -> Pro
 def shipped_profile(chip: Chip) -> Profile:
     """What a chip is priced by where the user has measured nothing."""
     return _profiles(None, tuple(own_chips().values())).resolve(chip, "")
+
+
+def _each_cycle(chip: Chip) -> float:
+    """FLOPs of a multiprocessor in a cycle."""
+    return chip.rate(chip.half) / (chip.sm_count * chip.boost_hz)
 
 
 def _format(key: str) -> str:
