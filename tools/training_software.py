@@ -29,7 +29,7 @@ from gnomon.accuracy import runs, truth
 from gnomon.accuracy.deployment_rows import Unfit
 from gnomon.accuracy.published import training_steps
 from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
-from gnomon.engines.deepspeed.engine import UNALIGNED
+from gnomon.engines.deepspeed.releases import UNALIGNED
 from gnomon.engines.torch.efficiencies import SOFTWARE, software
 from gnomon.errors import GnomonError
 from gnomon.load import chip

@@ -113,6 +113,8 @@ class OffloadOptimizer(Technique[TrainingCase]):
         each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
         if values["flush"] == "waits":
             return np.asarray(each / bandwidth)
+        if exposed := case.traits.exposed_gradient_bytes:
+            return np.asarray(exposed / GRADIENT_BYTES * each / link)
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
         return np.asarray(np.maximum(each / link - np.where(_flushed_early(found), backward, 0.0), 0.0))
 

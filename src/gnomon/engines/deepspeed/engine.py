@@ -1,13 +1,12 @@
-"""DeepSpeed behind the contract of training engines, in the version whose measurements are published and today's."""
+"""DeepSpeed behind the contract of training engines, in the versions of `releases.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gnomon.engines.deepspeed import ENGINE
+from gnomon.engines.deepspeed.releases import BY_VERSION
 from gnomon.engines.deepspeed.style import optimizers
-from gnomon.engines.megatron.engine import LAUNCH_S
-from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
@@ -16,26 +15,15 @@ from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
 VERSIONS = ENGINE.versions
-"""Of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG), of 2023 with those of 3.0, whose collectives of tensor
-parallelism overlap with GEMMs by weight (vTrain), and of 2026 with fused attention."""
-EARLY = VERSIONS[0]
+"""Of spring 2021, when gathers of ZeRO 3 were not prefetched; of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG); of
+2023 with those of 3.0, whose collectives of tensor parallelism overlap with GEMMs by weight (vTrain); of 2024 with the
+same without dropout; and of 2026 with fused attention. `releases.py` says how each is known."""
 RUNTIME_BYTES = 5.5e9
 """CUDA context, libraries, and buffers of NCCL's communicators of tensor, pipeline and data parallelism: with the
 fragmentation below, chosen on every second of 33 of BLOOM's trial runs with their memory."""
 FRAGMENTATION = 0.11
 SPARE = 0.0
 """Reserved blocks are released where memory runs out, so that fragmentation keeps no plan from running."""
-UNALIGNED = {"Ampere": {"gemm_unaligned": 0.25}}
-"""Batched GEMMs of heads whose width is no multiple of 8, in the cuBLAS of 2022 (CUDA 11), relative to today's:
-`python -m tools.training_software unaligned`."""
-SPREAD = 0.13
-"""Of today's version, as earlier ones showed it in both directions: an estimate."""
-RUN_SPREAD = {"0.5": {"Ampere": (0.047, 0.144)}, "0.9": {"Ampere": (0.047, 0.117)}}
-"""`python -m tools.training_software spread`, of BLOOM's and MT-NLG's runs and of vTrain's. All fitted runs of the
-first took longer than predicted: towards shorter ones it has the other's."""
-TILE = (256, 128)
-"""cuBLAS of CUDA 11 has tiles of this size for large GEMMs on an A100, and lets a started wave run out: BLOOM's authors
-chose widths by it."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +40,21 @@ class DeepSpeed:
             raise unknown_name("version of deepspeed", self.version, VERSIONS)
 
     def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
-        today, early = self.version == VERSIONS[-1], self.version == EARLY
-        launch = LAUNCH_S["2026.08"] if today else LAUNCH_S["3.0"]
+        release = BY_VERSION[self.version]
+        wide = dtype == "bf16" and release.wide_sums
         return Traits(
-            style=fused() if today else parted(overlap=not early, gradient_dtype="bf16"),
-            optimizers=optimizers(dtype),
-            efficiency={} if today else UNALIGNED,
-            whole_waves=TILE if early else None,
-            system_spread=SPREAD,
-            run_spread=RUN_SPREAD.get(self.version, {}),
-            wire_bytes=4.0 if dtype == "bf16" else 2.0,
+            style=release.style,
+            optimizers=optimizers(wide),
+            source=release.source,
+            efficiency=release.efficiency,
+            whole_waves=release.whole_waves,
+            system_spread=release.system_spread,
+            run_spread=release.run_spread,
+            wire_bytes=4.0 if wide else 2.0,
             blocking_sends=True,
-            launch_s=dict.fromkeys(RECOMPUTE, launch),
+            launch_s=dict.fromkeys(RECOMPUTE, release.launch_s),
+            sharded_weights=release.sharded_weights,
+            exposed_gradient_bytes=release.exposed_gradient_bytes,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
             fragmentation=FRAGMENTATION,

@@ -9,11 +9,10 @@ from gnomon.engines.training.traits import Optimizer, Update
 _CLEAN = (Update("optimizer.unscale", 4, 4), Update("optimizer.norm", 4, 0), Update("optimizer.scale", 4, 4))
 
 
-def optimizers(dtype: str) -> Mapping[str, Optimizer]:
+def optimizers(wide: bool) -> Mapping[str, Optimizer]:
     """AdamW over fp32 weights and moments. In fp16 each micro-batch adds to gradients of 16 bits, of which a rank
-    widens its part before the update; in bf16 (`BF16_Optimizer`) it adds to fp32 sums beside them, which ZeRO 1 does
-    not shard: four bytes more per parameter, as BLOOM's authors note."""
-    wide = dtype == "bf16"
+    widens its part before the update; in bf16 (`BF16_Optimizer`, `wide`) it adds to fp32 sums beside them, which ZeRO 1
+    does not shard: four bytes more per parameter, as BLOOM's authors note."""
     return {
         "adamw": Optimizer(
             weight_bytes=2.0,

@@ -64,19 +64,27 @@ class CommModel:
     def expert_copies(self) -> _Group:
         return _Group(self.grid, ("dp", "cp", "tp", "stage_copies", "ep", "expert_tp"))
 
-    def passes(self, forward_s: Floats, backward_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats, Floats]:
+    def passes(
+        self, forward_s: Floats, backward_s: Floats, held: ParamCount, launched_s: tuple[Floats, Floats] | None = None
+    ) -> tuple[Floats, Floats, Floats, Floats]:
         """Seconds of a layer forward and backward, and what the first of a chunk adds to both. With ZeRO 3 a layer's
-        weights are gathered while the one before it runs, and its gradients scattered while the one after it does."""
-        zero = self.grid.zero
+        weights are gathered while the one before it runs, and its gradients scattered while the one after it does;
+        where the host has hooks around modules, a pass cannot be faster than those and its launches (`launched_s`)."""
+        zero, sharded = self.grid.zero, self.traits.sharded_weights
         first, scatter = self.gathered(held), self.scattered(held)
         regathered = first * (zero == 3)
         there, back = self._overlap(forward_s, first), self._overlap(backward_s, regathered + scatter)
+        if launched_s is not None and sharded.modules:
+            again = self.grid.recompute > 0
+            hooks = sharded.hooks_s(1), np.where(again, sharded.hooks_s(2), sharded.hooks_s(1))
+            there = np.where(zero == 3, np.maximum(there, launched_s[0] + hooks[0]), there)
+            back = np.where(zero == 3, np.maximum(back, launched_s[1] + hooks[1]), back)
         plain = zero < 2
         return (
             np.where(plain, forward_s, there),
             np.where(plain, backward_s, back),
-            np.where(plain, 0.0, first + forward_s - there),
-            np.where(plain, 0.0, regathered + backward_s + scatter - back),
+            np.where(plain, 0.0, np.maximum(first + forward_s - there, 0.0)),
+            np.where(plain, 0.0, np.maximum(regathered + backward_s + scatter - back, 0.0)),
         )
 
     def halves(self, input_s: Floats, weight_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats]:
@@ -88,9 +96,12 @@ class CommModel:
         return np.where(plain, input_s, back), np.where(plain, weight_s, weighted), lead
 
     def _overlap(self, compute: Floats, network: Floats) -> Floats:
-        """Overlapped: the longer of both, and what SM contention adds to the computation."""
-        contended = sm_contention(self.machine.chip.sm_count) * np.minimum(compute, network)
-        return np.maximum(compute + contended, network)
+        """Overlapped: the longer of both, and what SM contention adds to the computation; behind it what an engine
+        does not overlap."""
+        exposed = network * np.where(self.grid.zero == 3, self.traits.sharded_weights.exposed, 0.0)
+        beside = network - exposed
+        contended = sm_contention(self.machine.chip.sm_count) * np.minimum(compute, beside)
+        return np.asarray(exposed + np.maximum(compute + contended, beside))
 
     def contended(self, held: ParamCount) -> Floats:
         """What SM contention of overlapped gradient reductions adds to the last backward passes."""
@@ -100,11 +111,21 @@ class CommModel:
     def gathered(self, held: ParamCount) -> Floats:
         """Weights that a forward pass has to gather first."""
         wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
-        return np.where(wanted, self._gather(held), 0.0)
+        handled = self._handled(held, self.states.weight_bytes, self.traits.sharded_weights.copied)
+        return np.where(wanted, self._gather(held) + handled, 0.0)
 
     def scattered(self, held: ParamCount) -> Floats:
         """Gradients that a backward pass scatters."""
-        return self._collective("reduce_scatter", held, self._wire_bytes) * self.each
+        handled = self._handled(held, self._wire_bytes, self.traits.sharded_weights.reduced)
+        return self._collective("reduce_scatter", held, self._wire_bytes) * self.each + handled
+
+    def _handled(self, held: ParamCount, each_bytes: float, kernels: tuple[Update, ...]) -> Floats:
+        """What an engine's own handling of weights and gradients that ZeRO 3 shards adds to their collectives."""
+        sharded = self.traits.sharded_weights
+        if not kernels and sharded.software_bytes_s == np.inf:
+            return np.zeros(self.grid.size)
+        seconds = self.updates(kernels, held.total) + each_bytes * held.total / sharded.software_bytes_s
+        return np.asarray(seconds * (self.grid.zero == 3))
 
     def accumulate(self, held: ParamCount) -> Floats:
         """Sharded gradients are summed where they are scattered."""

@@ -38,6 +38,8 @@ class LayerCost:
 
     forward_s: Floats
     backward_s: Floats
+    forward_launched_s: Floats
+    backward_launched_s: Floats
     clock_slowdown: Floats
     """The factor by which the power limit slows arithmetic."""
     forward_exposed_s: Floats
@@ -63,6 +65,11 @@ class LayerCost:
     forward_peak_bytes: Floats
     backward_peak_bytes: Floats
     """Beyond what stays of the piece: operands, gradients and what is recomputed, while it runs backward."""
+
+    @property
+    def launched_s(self) -> tuple[Floats, Floats]:
+        """Of the host, to launch the kernels of a forward and of a backward."""
+        return self.forward_launched_s, self.backward_launched_s
 
 
 def cut_of(seq: int, dtype: str, **degrees: Any) -> layers.Cut:
@@ -187,6 +194,8 @@ def _unit(
     return LayerCost(
         forward_s=np.maximum(forward.seconds(clock_slowdown), forward.kernels * launch_s),
         backward_s=np.maximum(backward.seconds(clock_slowdown), backward.kernels * launch_s),
+        forward_launched_s=np.array([forward.kernels * launch_s]),
+        backward_launched_s=np.array([backward.kernels * launch_s]),
         clock_slowdown=clock_slowdown,
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,

@@ -275,14 +275,14 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held = _held(unit)
     summed = _accumulated(wire, held)
-    forward, backward, lead_forward, lead_backward = wire.passes(unit.forward_s, unit.backward_s + summed, held)
+    forward, backward, *leads = wire.passes(unit.forward_s, unit.backward_s + summed, held, unit.launched_s)
     by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held)
     mean = stages.model.layers / (grid.pp * grid.vp)
     return LayerCosts(
         forward_s=forward,
         backward_s=backward,
-        lead_forward_s=lead_forward,
-        lead_backward_s=lead_backward,
+        lead_forward_s=leads[0],
+        lead_backward_s=leads[1],
         input_s=by_input,
         lead_input_s=lead_input,
         weight_s=by_weight,

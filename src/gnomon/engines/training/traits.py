@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -68,11 +69,36 @@ PLAIN_PACKINGS = (Packing("wrapped"), Packing("max-length"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedWeights:
+    """What an engine that gathers sharded weights (ZeRO 3) layer by layer takes beyond the collectives themselves."""
+
+    exposed: float = 0.0
+    """Share of gathers and scatters that nothing overlaps with: they wait for the module before, and it for them."""
+    module_s: float = 0.0
+    """Host seconds of the hooks around one module in one pass over it, beside its launches."""
+    modules: int = 0
+    """Modules of a layer that have such hooks."""
+    copied: tuple[Update, ...] = ()
+    """Kernels over every parameter that is gathered, in a forward and again in a backward pass."""
+    reduced: tuple[Update, ...] = ()
+    """Kernels over every gradient that is scattered."""
+    software_bytes_s: float = inf
+    """Bytes per second that the engine's own handling of gathered weights and scattered gradients allows, one parameter
+    after the other, beside what links take."""
+
+    def hooks_s(self, passes: int) -> float:
+        """Host seconds of the hooks of a layer."""
+        return passes * self.modules * self.module_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """One engine in one version, on the chips at hand."""
 
     style: KernelStyle
     optimizers: Mapping[str, Optimizer]
+    source: str = ""
+    """What this version's constants were fitted to and tested on; empty where the profile says so."""
     passes: tuple[NodePass, ...] = ()
     """What techniques rewrite of the operators, before gradients are derived."""
     system_spread: float = 0.0
@@ -128,6 +154,11 @@ class Traits:
     """Schedules need as many micro-batches as give every rank work at once."""
     whole_sums: bool = False
     """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
+    sharded_weights: ShardedWeights = ShardedWeights()
+    """Of plans with ZeRO 3."""
+    exposed_gradient_bytes: float = 0.0
+    """Of a gradient that is copied to host memory in a backward pass, where that waits for the copy; 0 where copies
+    overlap with it."""
     gathers_forward: bool = False
     """With ZeRO 2, weights are gathered for every forward, not once after the optimizer."""
     frees_gradients: bool = False

@@ -73,7 +73,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         run={name: figure.value for name, figure in run.items()},
         bands=_edges(rates | {"energy_j": joules, "cost_usd": cost}) | ({"run": _edges(run)} if run else {}),
         targets=(),
-        assumed=tuple(f"{name}: {text}" for name, text in step.applied.assumed(step.priced).items()),
+        assumed=(*_of_version(step), *(f"{name}: {text}" for name, text in step.applied.assumed(step.priced).items())),
         inputs=_inputs(step),
         resolved=Resolved.of(job.model, step.pool),
         plan=job.plan,
@@ -105,6 +105,12 @@ def _not_modelled(step: TrainingStep) -> tuple[NotModelled, ...]:
     why = not_trained_on(step.pool.chip, step.engine.title)
     there = NotModelled(option=step.pool.chip.name, why=f"{why}; it is priced as if it did")
     return (there,) if why else ()
+
+
+def _of_version(step: TrainingStep) -> tuple[str, ...]:
+    """What an engine's version is priced by."""
+    source = step.traits.source
+    return (f"{step.engine.title} {step.engine.version}: {source}",) if source else ()
 
 
 def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
