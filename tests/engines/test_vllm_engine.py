@@ -44,7 +44,7 @@ def test_versions_are_completed(label: str) -> None:
     assert engine(label).version == "0.24.0"
 
 
-@pytest.mark.parametrize("label", ["vllm@0.23.0", "vllm@0.240", "vllm@0.24.1", "vllm@latest", "vllm@0.2"])
+@pytest.mark.parametrize("label", ["vllm@0.23.0", "vllm@0.240", "vllm@0.24.1", "vllm@latest", "vllm@0.3"])
 def test_unknown_versions_name_the_known(label: str) -> None:
     with pytest.raises(UnknownNameError, match=rf"unknown version of vllm '{label[5:]}'.*{ENGINE.versions[0]}"):
         engine(label)

@@ -15,6 +15,7 @@ from gnomon.engines.vllm import (
     ENGINE,
     degrees,
     drafts,
+    earlier,
     limits,
     lora,
     offload,
@@ -87,7 +88,13 @@ class Vllm:
     def options_to_weigh(
         self, given: Mapping[str, Any], pools: Sequence[Pool], *, shares: bool
     ) -> tuple[EngineOption, ...]:
-        return options_to_weigh(given, pools, shares=shares)
+        found = options_to_weigh(given, pools, shares=shares)
+        why = f"{self.release.title} is predicted with what it has by default"
+        return (
+            found
+            if self.release.operated
+            else tuple(replace(one, on={}, off={}, usual=False, reject_reason=why) for one in found)
+        )
 
     def capacity(self, settings: Mapping[str, Any]) -> Capacity:
         return limits.capacity(settings)
@@ -98,7 +105,7 @@ class Vllm:
         return limits.settings_for(context, sequences, step_tokens)
 
     def listed_settings(self) -> tuple[str, ...]:
-        return listed()
+        return listed() if self.release.operated else self.release.takes
 
     @property
     def networks(self) -> Networks:
@@ -110,7 +117,9 @@ class Vllm:
         return state_dtype(model), sequence_state_bytes(model)
 
     @property
-    def operations(self) -> Operations:
+    def operations(self) -> Operations | None:
+        if not self.release.operated:
+            return None
         from gnomon.engines.vllm import operations
 
         return operations
@@ -124,7 +133,8 @@ class Vllm:
         chip = deployment.pool.chip
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given, deployment, idle, under_load), *self._otherwise(given, idle))
+        others = (*self._otherwise(given, idle), *earlier.as_today(self.release))
+        return (*there, *not_modelled(given, deployment, idle, under_load), *others)
 
     def _otherwise(self, given: Mapping[str, Any], idle: Sequence[str]) -> Iterator[NotModelled]:
         """Settings that act as in the measured release, and not quite as in this one."""
@@ -134,7 +144,7 @@ class Vllm:
                 yield NotModelled(option=f"{name}={filled[name]}", why=f"{self.release.title} {what}: not simulated")
 
     def runs_not_on(self, chip: Chip) -> str:
-        return platforms.not_run(chip, self.release.title)
+        return platforms.not_run(chip, self.release.title) or earlier.not_run(chip, self.release)
 
     def graph(self, deployment: Deployment) -> Graph:
         return degrees.walk(self.stages(deployment))
@@ -152,6 +162,7 @@ class Vllm:
         check_priced(deployment.model, deployment.dtype)
         degrees.check(deployment)
         check_formats(deployment)
+        earlier.check_release(deployment, self.release)
         _check_blocks(deployment)
         lora.check(deployment)
         offload.check(deployment)
@@ -160,6 +171,7 @@ class Vllm:
     def check_memory(self, deployment: Deployment) -> None:
         degrees.check(deployment)
         check_formats(deployment)
+        earlier.check_release(deployment, self.release)
         check_cuts(deployment.model, deployment.strategy)
         _check_blocks(deployment)
         lora.check(deployment)

@@ -28,7 +28,7 @@ from gnomon.engines.vllm.offloaders import RUNNER_VARIABLE
 from gnomon.engines.vllm.offloaders import SETTINGS as OFFLOADING
 from gnomon.engines.vllm.options import BY_NAME, parsed
 from gnomon.engines.vllm.platforms import CUDA, ROCM, XPU
-from gnomon.engines.vllm.releases import release
+from gnomon.engines.vllm.releases import RELEASES, release
 from gnomon.engines.vllm.roles import (
     DYNAMO_MODULE,
     GRAPH_ROLE,
@@ -82,7 +82,7 @@ def config_command(fields: Mapping[str, Any]) -> EngineCommand | None:
 
 
 def import_command(command: EngineCommand, names: CommandNames) -> ImportedCommand:
-    flags = release_flags(named_version(command.image, ENGINE.versions) or MEASURED)
+    flags = release_flags(named_version(command.image, tuple(RELEASES)) or MEASURED)
     table = flags.table
     read = read_arguments(command.arguments, table)
     config = read.values.pop("config", None)
@@ -123,7 +123,7 @@ class _Import(CommandImport):
             ),
             kv_dtype=kv_dtype,
             settings=settings,
-            version=self.version(ENGINE.title, MEASURED, *ENGINE.versions),
+            version=self.version(ENGINE.title, MEASURED, *RELEASES),
             nodes=nodes,
             worker=worker,
             devices=self.devices((CUDA.visible, ROCM.visible, XPU.visible)),
@@ -219,7 +219,7 @@ class _Import(CommandImport):
         decides whether it does."""
         given = [name for name in OFFLOADING if name in settings]
         of, runner = (
-            release(named_version(self.command.image, ENGINE.versions) or MEASURED),
+            release(named_version(self.command.image, tuple(RELEASES)) or MEASURED),
             self.command.environment.get(RUNNER_VARIABLE),
         )
         second = of.second_runner is None or model.family in of.second_runner if runner is None else runner != "0"

@@ -15,7 +15,7 @@ from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.drafts import NEEDS_MODEL, NONE
 from gnomon.engines.vllm.offloaders import RUNNER_VARIABLE, backend
 from gnomon.engines.vllm.options import fill, flags
-from gnomon.engines.vllm.releases import Release, release
+from gnomon.engines.vllm.releases import RELEASES, Release, release
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
@@ -268,7 +268,11 @@ def version_of(plan: Plan) -> str:
 
 
 def release_of(plan: Plan) -> Release:
-    return release(plan.engine.version, where="engine.version")
+    found = release(plan.engine.version, where="engine.version")
+    if not found.operated:
+        hint = f"Known commands: {', '.join(RELEASES)}."
+        raise InputError(f"{found.title} is predicted, not started", where="engine.version", hint=hint)
+    return found
 
 
 def headline(plan: Plan) -> str:

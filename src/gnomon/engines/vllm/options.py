@@ -18,6 +18,7 @@ from gnomon.engines.vllm import offloaders
 from gnomon.engines.vllm.captures import fill_capture
 from gnomon.engines.vllm.drafts import DRAFTS, METHODS, assumed
 from gnomon.engines.vllm.drafts import fill as fill_drafts
+from gnomon.engines.vllm.earlier import check_taken
 from gnomon.engines.vllm.experts import popularity_of, without_effect
 from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.option import Option
@@ -196,7 +197,9 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = 
     if settings["max_model_len"] is None:
         settings["max_model_len"] = model.max_context
     if settings["enable_prefix_caching"] is None:
-        settings["enable_prefix_caching"] = caches_prefixes(model)
+        settings["enable_prefix_caching"] = release.shares_prefixes and caches_prefixes(model)
+    if not release.operated:
+        _fill_earlier(settings, named, release)
     if settings["kv_offloading_size"] and not settings["enable_prefix_caching"]:
         raise InputError(
             "blocks in the host's memory are found by prefix caching, which is off",
@@ -213,7 +216,18 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool, release: Release = 
     _fill_batch(settings, pool.chip, release)
     _check(settings, model)
     fill_capture(settings, pool.chip, release)
+    if (
+        not release.operated
+        and (own := {name: given for name, given in named.items() if name in release.takes}) != named
+    ):
+        check_taken(named, settings, fill(own, model, pool, release), release)
     return settings
+
+
+def _fill_earlier(settings: dict[str, Any], named: Mapping[str, Any], release: Release) -> None:
+    """Defaults of releases that are predicted alone, where they are not today's."""
+    usual = {"async_scheduling": False, "enforce_eager": release.eager, "gpu_memory_utilization": release.memory_share}
+    settings |= {name: value for name, value in usual.items() if name not in named}
 
 
 def listed() -> tuple[str, ...]:
@@ -283,7 +297,8 @@ def _fill_batch(settings: dict[str, Any], chip: Chip, release: Release) -> None:
         settings["max_num_seqs"] = tier.sequences
     if tokens is None:
         most = settings["max_num_seqs"] * settings["max_model_len"]
-        settings["max_num_batched_tokens"] = min(tier.tokens, most)
+        longest = settings["max_model_len"] if release.whole_prompts else 0
+        settings["max_num_batched_tokens"] = min(max(tier.tokens, longest), most)
     if sequences is None:
         settings["max_num_seqs"] = min(settings["max_num_seqs"], settings["max_num_batched_tokens"])
 

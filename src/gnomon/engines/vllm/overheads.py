@@ -112,13 +112,17 @@ def overheads(deployment: Deployment, release: Release = FIRST) -> Overheads:
     kind = "moe" if deployment.model.is_moe else "dense"
     own, table = figures_of(deployment.overheads, "vllm", kind, RANGES, LATER), _table()
     shipped, http = table["figures"][kind], table["front_ends"][HTTP]
-    if own is not None:
+    if own is not None and not release.host:
         figures = {**shipped, **own.figures}
         slower = figures["request_us"] / shipped["request_us"]
         http = {name: value * slower for name, value in http.items()}
         return Overheads(figures=figures, http=http, source=f"vLLM {own.version}, {own.date}, on your own host")
     figures, source = shipped, f"vLLM {table['version']}, {table['date']}"
-    if not release.measured:
+    if release.host:
+        ranks = release.gap_ranks_us if deployment.strategy.ranks > 1 else 0.0
+        figures = {**shipped, **release.host, "gap_us": release.host["gap_us"] + ranks}
+        source = f"{release.title}, fitted on {release.fitted_on}; tested on {release.tested_on}"
+    elif not release.measured:
         source = f"{source}; not measured on {release.version}"
         figures = {**shipped, "spread": math.hypot(*(kind["spread"] for kind in table["figures"].values()))}
     host = deployment.overheads.get(SPEED)

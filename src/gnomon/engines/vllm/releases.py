@@ -9,7 +9,9 @@ are those of 0.24.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 
 from gnomon.engines.vllm import ENGINE, MEASURED
 from gnomon.engines.vllm.platforms import NONE, capability
@@ -62,6 +64,32 @@ class Release:
     unsplit_images: bool = False
     """Whether an image that is not to be split is not, even where a chunk begins with it."""
 
+    operated: bool = True
+    """Whether Gnomon writes and reads its commands; others are predicted alone, with what follows here."""
+    takes: tuple[str, ...] = ()
+    """Settings that it has, of those of today's."""
+    degrees: tuple[str, ...] = ()
+    """Kinds of parallelism that it has beside tensor parallelism."""
+    formats: tuple[str, ...] = ()
+    """Formats of weights that it has."""
+    caches: tuple[str, ...] = ("bf16", "fp16")
+    generations: tuple[str, ...] = ()
+    """Chips that it runs on."""
+    memory_share: float | None = None
+    """`gpu_memory_utilization` unless told otherwise, where that is not today's."""
+    whole_prompts: bool = False
+    """Whether a step has the tokens of the longest prompt unless told otherwise."""
+    eager: bool = False
+    """Whether it has no CUDA graphs."""
+    shares_prefixes: bool = True
+    """Whether prefixes are cached by default."""
+    host: Mapping[str, float] = field(default_factory=dict)
+    """Its own figures of `overheads.yaml`, where they were fitted."""
+    gap_ranks_us: float = 0.0
+    """What the gap between two steps has more of with several ranks."""
+    fitted_on: str = ""
+    tested_on: str = ""
+    """What its figures were tested on, with the error there."""
     otherwise: tuple[tuple[str, str], ...] = ()
     """Settings under which its scheduler does what is not simulated, and what that is."""
 
@@ -130,7 +158,16 @@ RELEASES = {
 def release(version: str = "", where: str = "") -> Release:
     """The release of a version, or of how it begins; the measured one where none is named."""
     wanted = version or MEASURED
-    full = next((known for known in RELEASES if known == wanted or known.startswith(f"{wanted}.")), None)
+    known = described()
+    full = next((one for one in known if one == wanted or one.startswith(f"{wanted}.")), None)
     if full is None:
-        raise unknown_name("version of vllm", wanted, tuple(RELEASES), where=where)
-    return RELEASES[full]
+        raise unknown_name("version of vllm", wanted, tuple(known), where=where)
+    return known[full]
+
+
+@cache
+def described() -> Mapping[str, Release]:
+    """All releases, also those that are predicted alone."""
+    from gnomon.engines.vllm.early import EARLY
+
+    return {**{one.version: one for one in EARLY}, **RELEASES}
