@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnomon.accuracy import deployment_rows, run_rows, runs
-from gnomon.accuracy.deployment_rows import ASSUMED_INPUT, RECENT, Unfit, case_of
+from gnomon.accuracy.deployment_rows import ASSUMED_INPUT, RECENT, Unfit, any_case_of, case_of
 from gnomon.accuracy.run_rows import run_case_of
 from gnomon.accuracy.scores import LeftOut
 
@@ -34,6 +34,19 @@ def test_a_serving_row() -> None:
     asked = {"max_model_len": 2304, "max_num_seqs": 64, "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.9}
     assert case.options["settings"] == asked
     assert case.measured == {"TPOT": 0.0195, "TTFT": 0.25}
+
+
+OLDER = {"source": "splitwise", "engine_family": "vLLM", "model": "llama-2-70b", "weight_precision": "fp16"}
+
+
+def test_a_row_of_earlier_years_is_predicted_under_the_version_it_had() -> None:
+    """Unless that version is fitted to it."""
+    assert case_of(SERVED | {"model": "meta-llama/Llama-3.1-70B"}).engine == "vllm"
+    on_h100 = SERVED | OLDER | {"tier": "A"}
+    assert case_of(on_h100).engine == "vllm@0.2"
+    with pytest.raises(Unfit, match="fitted to these"):
+        case_of(on_h100 | {"gpu": "A100-SXM-80GB"})
+    assert any_case_of(on_h100 | {"gpu": "A100-SXM-80GB"}).engine == "vllm@0.2"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +89,26 @@ def test_names_that_say_nothing_of_shapes() -> None:
     case = case_of(SERVED | changes | {"model": "Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "batch": "31.6"})
     assert (case.model, case.clients, case.input_tokens) == ("qwen3-30b-a3b", 32, ASSUMED_INPUT)
     assert list(case.measured) == ["TPOT"]
+
+
+BIGSCIENCE = {
+    "framework": "Megatron-DeepSpeed ZeRO", "model": "GPT-2 39B", "layers": "", "hidden": "", "heads": "", "ffn": "",
+    "kv_heads": "", "vocab": "", "gpu": "V100-SXM2 32GB", "n_gpus": "64", "tp": "4", "pp": "2", "dp": "8",
+    "precision": "fp16", "zero_stage": "1", "step_time_derived_s": "", "tflops_per_gpu": "40",
+    "tflops_kind": "hardware (Megatron formula)",
+}  # fmt: skip
+
+
+def test_a_row_of_trial_runs_is_completed_from_its_source() -> None:
+    """A network by its size, and seconds from the rate that its formula counts: 8 L h^2 tokens (12 h + ...)."""
+    case = run_case_of(TRAINED | BIGSCIENCE)
+    assert case.options["engine"] == "deepspeed@0.3"
+    assert isinstance(case.network, dict) and case.network["hidden"] == 8192
+    parameters = 12 * 48 * 8192**2
+    passes = 8 * parameters * 1024 * 2048 / (40e12 * 64)
+    assert passes < case.measured["step time"] < 1.15 * passes
+    with pytest.raises(Unfit, match="do not multiply"):
+        run_case_of(TRAINED | BIGSCIENCE | {"dp": "4"})
 
 
 def test_a_training_row() -> None:

@@ -42,6 +42,10 @@ ASSUMED = "vLLM of 2025, inputs assumed"
 OLD = "vLLM of 2023-24"
 GROUPS = {"inferencex": RECENT, "ml_energy": ASSUMED, "llm_inference_bench": OLD, "splitwise": OLD}
 """What rows of a source can show: an engine of two years ago is another engine."""
+THEN = {"llm_inference_bench": "vllm@0.5", "splitwise": "vllm@0.2"}
+"""The version that a source's year had; what is not here is predicted under the measured one."""
+FITTED_CHIP = "A100"
+"""On whose rows of these sources the host's work of those versions is fitted (`tools/vllm_early.py`)."""
 CONTINUOUS, STATIC, STEADY = "clients", "batch", "steady"
 ASSUMED_INPUT = 256
 """ML.ENERGY does not publish input lengths; chats and exam questions are about so long."""
@@ -96,6 +100,14 @@ class DeploymentCase:
 
 def case_of(row: Row) -> DeploymentCase:
     """The row as a case to compare; raises `Unfit`."""
+    found = any_case_of(row)
+    if row["source"] in THEN and row["gpu"].startswith(FITTED_CHIP):
+        raise Unfit("the host's work under vLLM of the time is fitted to these")
+    return found
+
+
+def any_case_of(row: Row) -> DeploymentCase:
+    """The same, also where something was fitted to it."""
     _check(row)
     model, load = _model(row["model"]), _load(row)
     clients = round(_number(row, "batch") if load != CONTINUOUS else _number(row, "concurrency"))
@@ -125,6 +137,7 @@ def case_of(row: Row) -> DeploymentCase:
         output_tokens=made,
         least=LEAST.get(row["source"], 1.0),
         measured=measured,
+        engine=THEN.get(row["source"], "vllm"),
     )
 
 

@@ -15,8 +15,9 @@ from gnomon.load.shapes import SCHEMA
 NEEDED = (
     "id", "source", "confidence", "framework", "model", "arch", "layers", "hidden", "heads", "kv_heads", "ffn",
     "vocab", "seq_len", "moe", "gpu", "n_gpus", "gpus_per_node", "inter_link", "tp", "seq_par", "pp", "vp", "cp",
-    "ep", "zero_stage", "schedule", "micro_batch", "global_batch", "precision", "recompute", "features",
-    "step_time_s", "step_time_derived_s", "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
+    "ep", "dp", "zero_stage", "schedule", "micro_batch", "global_batch", "precision", "recompute", "features",
+    "step_time_s", "step_time_derived_s", "tflops_per_gpu", "tflops_kind",
+    "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
 )  # fmt: skip
 KNOWN = {
     "Llama 3 8B": "llama-3-8b",
@@ -47,11 +48,19 @@ ENGINES = {
     "NeMo/Megatron": "megatron@bridge",
     "Megatron-DeepSpeed": "deepspeed@0.5",
     "TorchTitan": "torchtitan@2024",
+    "Megatron-DeepSpeed ZeRO": "deepspeed@0.3",
+    "DeepSpeed ZeRO-3": "deepspeed@0.5",
     "Composer FSDP": "torch@2.0",
     "PyTorch DDP": "torch",
 }
 OLD = ("A100-SXM 80GB", "A100-SXM 40GB", "V100-SXM2 32GB", "V100-SXM3 32GB")
 """Megatron-LM's rows of these cards are from 2020 to 2022."""
+SIZES = {"GPT-2 39B": (48, 8192, 32), "GPT-2 52B": (64, 8192, 32), "GPT-2 18B": (40, 6144, 32)}
+"""Layers, channels and heads of BigScience's networks by size (bigscience-workshop/bigscience, experiments/gpt2.md and
+its scripts' MSIZE), which the table leaves out."""
+SIZES_VOCAB = 50_304
+FORMULA = "hardware (Megatron formula)"
+"""TFLOP/s of 96 B s l h^2 (1 + s/6h + V/16lh) (Narayanan et al. 2021), from which seconds of a step follow."""
 OTHER_TABLES = ("Megatron-LM SC21", "Korthikanti 2022")
 BRIDGE_LIKE = "Megatron-LM examples/llama"
 """Whose scripts reduce gradients in 16 bits and keep weights in fp8, as Megatron-Bridge's do."""
@@ -107,6 +116,7 @@ class RunCase:
 
 def run_case_of(row: Row) -> RunCase:
     """The row as a case to compare; raises `Unfit`."""
+    row = _completed(row)
     _check(row)
     name = next((known for begin, known in KNOWN.items() if row["model"].startswith(begin)), None)
     network = name if name and _count(row, "seq_len") <= model(name).max_context else _shapes(row)
@@ -130,6 +140,29 @@ def run_case_of(row: Row) -> RunCase:
         row=row, network=network, options=options, assumed=_assumed(row, name), adapters=_adapters(row),
         measured=_measured(row),
     )  # fmt: skip
+
+
+def _completed(row: Row) -> Row:
+    """The row with what its source says elsewhere, or leaves to be derived."""
+    found = dict(row)
+    if not row["hidden"] and row["model"] in SIZES:
+        layers, hidden, heads = SIZES[row["model"]]
+        found |= {"layers": str(layers), "hidden": str(hidden), "heads": str(heads), "vocab": str(SIZES_VOCAB)}
+        found["fields_not_read"] = "; ".join((row["fields_not_read"], "layers", "hidden", "heads", "vocab"))
+    if row["framework"] == "DeepSpeed ZeRO-3" and not row["global_batch"] and row["micro_batch"]:
+        found["global_batch"] = str(int(row["micro_batch"]) * int(row["n_gpus"]))
+    seconds = row["step_time_s"] or row["step_time_derived_s"]
+    if not seconds and row["tflops_kind"] == FORMULA and found["global_batch"]:
+        rate = float(row["tflops_per_gpu"]) * 1e12 * int(row["n_gpus"])
+        found["step_time_derived_s"] = str(_formula_flops(found) / rate)
+    return found
+
+
+def _formula_flops(row: Row) -> float:
+    batch, seq, layers, hidden, vocab = (
+        float(row[name]) for name in ("global_batch", "seq_len", "layers", "hidden", "vocab")
+    )
+    return 96 * batch * seq * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))
 
 
 def _adapters(row: Row) -> tuple[int, float, int] | None:
@@ -157,6 +190,9 @@ def _check(row: Row) -> None:
     schedule = row["schedule"].casefold()
     if schedule not in SCHEDULES:
         raise Unfit(f"schedule {row['schedule']} is not simulated")
+    degrees = [_count(row, name, 1) for name in ("tp", "pp", "dp")]
+    if row["model"] in SIZES and degrees[0] * degrees[1] * degrees[2] != _count(row, "n_gpus"):
+        raise Unfit("its degrees do not multiply to its chips")
     if "interleaved" in schedule and _count(row, "vp", 1) == 1:
         raise Unfit("interleaved, and the virtual pipeline size not given")
 
