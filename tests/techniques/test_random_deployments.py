@@ -12,7 +12,7 @@ from tests.techniques.texts import changes, name_of, texts
 
 import gnomon
 from gnomon.cost.lines import Steps
-from gnomon.engines import Deployment, Engine, serving_engines
+from gnomon.engines import Deployment, Engine, operations_of, serving_engines
 from gnomon.engines.base import Case
 from gnomon.errors import GnomonError, InputError
 from gnomon.load import model as load_model
@@ -32,6 +32,9 @@ MODELS = (
     "jamba-52b",
     "gpt2-xl",
 )
+DENSE = ("llama-3.2-1b", "llama-3.1-70b", "gemma-2-9b", "gpt2-xl")
+STARTED = tuple(name for name in serving_engines() if operations_of(name))
+"""The other engines run static batches of dense networks."""
 CHIPS = ("A100-80GB", "H100", "H200", "V100-32GB", "L4", "MI300X", "GB200", "GB10")
 BATCHES = (Batch.decode(1, 100), Batch.decode(16, 4000), Batch.prefill(2, 300))
 ROUNDING = 1e-9
@@ -44,7 +47,8 @@ def drawn(count: int) -> list[tuple[str, str, str, Strategy]]:
         tp, pp, dp = (int(rng.choice(few)) for few in ((1, 1, 2, 4, 3), (1, 1, 1, 2), (1, 1, 1, 2)))
         model, chip = str(rng.choice(MODELS)), str(rng.choice(CHIPS))
         strategy = Strategy(tp=tp, pp=pp, dp=dp, ep=tp * dp if rng.random() < 0.3 else 1)
-        found.append((model, f"{chip}:{tp * pp * dp}", str(rng.choice(serving_engines())), strategy))
+        engines = serving_engines() if model in DENSE and strategy.dp == strategy.ep == 1 else STARTED
+        found.append((model, f"{chip}:{tp * pp * dp}", str(rng.choice(engines)), strategy))
     return found
 
 
