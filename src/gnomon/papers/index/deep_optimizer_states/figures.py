@@ -13,6 +13,7 @@ from gnomon.papers.shapes import network
 from gnomon.spec import Pool
 
 VOCAB, SEQ, CHIPS = 50_304, 2048, 4
+ENGINE = "deepspeed@0.14"
 
 
 class Shape(NamedTuple):
@@ -25,8 +26,8 @@ class Shape(NamedTuple):
 
 SHAPES = {
     "7B": Shape(32, 4096, 32, 4, 11008),
-    "8.3B": Shape(72, 3072, 24, 24, 8192),
-    "10B": Shape(50, 4096, 32, 32, 11008),
+    "8.3B": Shape(72, 3072, 32, 4, 11008),
+    "10B": Shape(50, 4096, 32, 4, 12400),
     "13B": Shape(40, 5120, 40, 4, 13824),
     "20B": Shape(40, 5120, 64, 4, 20480),
     "20B of 64 layers": Shape(64, 4096, 256, 4, 16384),
@@ -66,7 +67,8 @@ def _phases(model: str, chip: str, share: float, words: str) -> tuple[float, flo
 def _phases_on(on: str | Pool, model: str, words: str) -> tuple[float, float, float]:
     found = gnomon.simulate_training(
         network(model.replace(" ", "-"), **_fields(SHAPES[model])), on=on, seq=SEQ, global_batch=CHIPS, zero=3,
-        recompute="full", dtype="bf16", techniques=[f"offload-optimizer:{words}"],
+        recompute="full", dtype="bf16", engine=ENGINE, sequence_parallel=False,
+        techniques=[f"offload-optimizer:{words}"],
     )  # fmt: skip
     line, figures = found.step.timeline, found.step.figures
     forward = float((figures.forward_s + figures.first_forward_s + figures.last_forward_s)[0])

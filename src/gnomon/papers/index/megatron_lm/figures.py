@@ -57,7 +57,13 @@ def _tables() -> Iterator[Ours]:
 def _zero3() -> Iterator[Ours]:
     for model, chips, batch, micro in ZERO3:
         answer = gnomon.simulate_training(
-            model, on=f"A100-SXM-80GB:{chips}", global_batch=batch, micro_batch=micro, zero=3, **COMMON
+            model,
+            on=f"A100-SXM-80GB:{chips}",
+            global_batch=batch,
+            micro_batch=micro,
+            zero=3,
+            engine="deepspeed@0.3",
+            **COMMON,
         )
         yield f"Table 2, ZeRO-3, {model} on {chips}", _rate(answer)
 
