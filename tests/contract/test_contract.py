@@ -97,6 +97,13 @@ def test_papers(cli: Cli) -> None:
     check(shown, {"paper": entry})
 
 
+def test_papers_apply(cli: Cli) -> None:
+    cli("plan", "train", "llama-3.2-1b", "--cluster", "H100:2", "--seq", "512", "--global-batch", "16")
+    answer = cli("papers", "apply", "last")
+    check(answer, {"techniques": [{"name": str}], "pairs": list, "best": list})
+    assert {"value", "low", "high"} <= answer["techniques"][0]["gain"].keys()
+
+
 PREDICTION = {
     "time_s": estimate,
     "memory_bytes": estimate,

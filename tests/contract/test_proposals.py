@@ -209,6 +209,7 @@ papers
 papers search offload
 papers show zero-offload
 papers run zero-offload
+plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 16; papers apply last
 accuracy
 accuracy --chip H100 --family gemm
 lab

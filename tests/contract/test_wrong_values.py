@@ -56,6 +56,7 @@ LINES = {
     "models show": "models show llama-3.2-1b",
     "ops": "ops absent.csv --on H100",
     "papers": "papers",
+    "papers apply": f"papers apply {PLAN}",
     "papers cite": "papers cite gptq",
     "papers new": "papers new a-paper",
     "papers run": "papers run gptq",

@@ -45,6 +45,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "papers.search": {"words": "offload"},
     "papers.show": {"slug": "gptq"},
     "papers.run": {"slug": "gptq"},
+    "papers.apply": {"plan": PLAN},
     "papers.cite": {"slug": "gptq"},
     "papers.new": {"slug": "a-paper", "out": "papers"},
 }  # fmt: skip

@@ -135,6 +135,10 @@ SERVED: dict[str, Callable[[], Any]] = {
 }
 
 
+def trained_plan() -> Any:
+    return gnomon.plan_training("llama-3.2-1b", cluster="H100:2", seq=512, global_batch=16).best.plan
+
+
 def halved() -> Any:
     """The plan with half the tensor-parallel ranks."""
     plan = resolve_plan(PLAN)
@@ -188,6 +192,10 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "TechniqueComparison": {
         "served": lambda: gnomon.try_idea("gptq", model="llama-3.2-1b", on="H100"),
         "trained": lambda: gnomon.try_idea("zero-offload", model="llama-3.2-1b", on="H100:1", seq=512, global_batch=8),
+    },
+    "HelpfulTechniques": {
+        "trained": lambda: gnomon.papers.apply(trained_plan()),
+        "none": lambda: replace(gnomon.papers.apply(trained_plan()), pairs=(), techniques=(), best=()),
     },
     "Explanation": {"an answer": explained, "an operator": opened_operator},
     "History": {"a run": lambda: History(runs=(KeptRun(id="fit-1", kind="fit", saved_s=1.8e9, title="a fit"),))},

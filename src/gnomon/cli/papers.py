@@ -7,7 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, names
+from gnomon.cli.answered import answered
+from gnomon.cli.pages import PageAsked
 from gnomon.spec.questions.known import CODE_HELP, FOLDER_HELP
+from gnomon.spec.questions.plans import ApplyQuestion
 
 Slug = Annotated[
     str, typer.Argument(metavar="SLUG", autocompletion=names.papers, help="A paper's name in the list: zero-offload.")
@@ -24,6 +27,8 @@ def add(app: typer.Typer) -> None:
     commands.callback(invoke_without_command=True)(papers)
     for command in (search, show, run, cite, new):
         commands.command(command.__name__)(command)
+    applying = answered(ApplyQuestion, "gnomon.api.apply_techniques", "planning with techniques")
+    commands.command("apply", cls=PageAsked)(applying)
     app.add_typer(commands, name="papers")
 
 

@@ -116,6 +116,16 @@ def bind_training(
     return TrainingBinding(name=name, model=found, pool=pool, engine=chosen, profile=profile)
 
 
+def planned_binding(plan: Plan) -> TrainingBinding:
+    """The names of a plan, on its own chips: what another plan for the same job is searched with."""
+    engine = planned_training_engine(plan.engine)
+    job = job_of(plan, engine=engine)
+    pool, profile = under_limit(job.pool, _profile(job.pool, engine, job.model), "power_limit_w")
+    return TrainingBinding(
+        name=job.name, model=job.model, pool=pool, engine=engine, profile=profile, sequences=job.load.sequences
+    )
+
+
 def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> TrainingStep:
     """The step of a plan, under its own engine or today's version of another one. Raises where it is not possible."""
     if engine:

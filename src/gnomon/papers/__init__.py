@@ -5,9 +5,10 @@
     gnomon.papers.show("zero-offload")          one, with its figures against ours where it is reproduced
     gnomon.papers.run("zero-offload")           the figures alone; without a name, of all that are reproduced
     gnomon.papers.cite("zero-offload")          BibTeX of what is known
+    gnomon.papers.apply(plan)                   which techniques of papers help a plan, alone and in pairs
     gnomon.papers.new("a-paper")                a folder for a paper of your own
 
-All but the last take `folder=`, with papers of your own beside those of Gnomon's own folder; their Python runs with
+Those of papers take `folder=`, with papers of your own beside those of Gnomon's own folder; their Python runs with
 `allow_code=True` alone.
 
 Everything is imported when it is first used.
@@ -16,13 +17,15 @@ Everything is imported when it is first used.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gnomon.api.apply_techniques import apply
     from gnomon.papers.answers import cite, listed, new, run, search, show
 
-__all__ = ["cite", "listed", "new", "run", "search", "show"]
+__all__ = ["apply", "cite", "listed", "new", "run", "search", "show"]
 
 
 class _Index(ModuleType):
@@ -37,9 +40,9 @@ class _Index(ModuleType):
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'gnomon.papers' has no attribute '{name}'")
-    from gnomon.papers import answers
-
-    return getattr(answers, name)
+    if name == "apply":
+        return import_module("gnomon.api.apply_techniques").apply
+    return getattr(import_module("gnomon.papers.answers"), name)
 
 
 def __dir__() -> list[str]:

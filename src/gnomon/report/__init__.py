@@ -44,6 +44,7 @@ REPORTS = {
     "gnomon.papers/1": "gnomon.report.papers",
     "gnomon.papers.show/1": "gnomon.report.papers",
     "gnomon.papers.run/1": "gnomon.report.papers",
+    "gnomon.papers.apply/1": "gnomon.report.applied",
     "gnomon.papers.cite/1": "gnomon.report.papers",
     "gnomon.papers.new/1": "gnomon.report.papers",
 }

@@ -23,7 +23,7 @@ class Int4Weights(NarrowWeights):
     )
     trials = (Trial(paper="gptq", words="int4-weights"),)
     parameters = (
-        Parameter("bits", "of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
+        Parameter("bits", "of a weight", default="4", choices=("4", "3")),
         Parameter("group", "weights of a row per scale; 0 for the whole row", default=GROUP, high=65536.0, whole=True),
     )
     excludes = ("dequantize-on-the-fly",)

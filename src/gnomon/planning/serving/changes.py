@@ -226,19 +226,21 @@ def _order(score: PlanScore) -> tuple[bool, float, float]:
 def _best(plan: Plan, task: PlanTask, freed: set[str], progress: Progress | None) -> tuple[PlanScore | None, str]:
     """The best plan on the same chips, with knobs, freed settings and, where the weights allow it, formats to choose;
     or why there is none."""
-    free = {*_turned(plan, task), *freed}
-    kept = {name: value for name, value in plan.engine.settings.items() if name not in free}
     fixed = plan.checkpoint or width(plan.dtype) < width("bf16")
-    asked = replace(
-        task, engine=replace(plan.engine, settings=kept), dtypes=(plan.dtype,) if fixed else None,
-        kv_dtype=plan.kv_dtype or "bf16",
-    )  # fmt: skip
+    asked = replace(searched_again(plan, task, freed), dtypes=(plan.dtype,) if fixed else None)
     try:
         return best_on(asked, progress), ""
     except InfeasibleError as error:
         return None, error.message
     except InputError as error:
         return None, str(error)
+
+
+def searched_again(plan: Plan, task: PlanTask, freed: set[str] | frozenset[str] = frozenset()) -> PlanTask:
+    """A plan's task for a search: what a search turns, and settings that are `freed`, are not given any more."""
+    free = {*_turned(plan, task), *freed}
+    kept = {name: value for name, value in plan.engine.settings.items() if name not in free}
+    return replace(task, engine=replace(plan.engine, settings=kept), kv_dtype=plan.kv_dtype or "bf16")
 
 
 def _change(what: str, score: PlanScore, now: PlanScore, plan: Plan, started: Operations | None) -> PlanChange:

@@ -1,5 +1,5 @@
-"""`export`, `compare` and `tune`: a plan as the files of another program, plans beside each other, and what to change
-in one."""
+"""`export`, `compare`, `tune` and `papers apply`: a plan as the files of another program, plans beside each other, what
+to change in one, and which techniques help it."""
 
 from __future__ import annotations
 
@@ -94,3 +94,10 @@ class TuneQuestion(SharedLoadQuestion):
     plan: str | Path | Plan = argument("plain", "PLAN_OR_COMMAND", TUNED_HELP)
     on: str | Pool | None = flag("--on", "chips", "CHIP[:N]", COMMANDS_ON_HELP, default=None)
     slo: Goals | None = flag("--slo", "goals", "GOALS", SLO_HELP, default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyQuestion(Question):
+    """Which techniques help a plan most: its work planned again on its chips with each, and with pairs."""
+
+    plan: str | Path | Plan = argument("plain", "PLAN", PLAN_HELP)
