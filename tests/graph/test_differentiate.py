@@ -4,6 +4,7 @@ hold for every network that is trained."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,7 @@ def trained(name: str) -> bool:
 
 NAMES = [name for name in model_names() if trained(name)]
 HYBRIDS = ["nemotron-h-8b", "qwen3-next-80b-a3b", "granite-4.0-h-small", "gpt-oss-20b", "gemma-3-1b", "bert-base"]
+HYBRIDS += ["jamba-52b", "minimax-text-01", "gemma-2-2b", "mamba-2.8b", "lfm2-1.2b"]
 
 
 def flops(ops: Iterable[Op]) -> float:
@@ -147,7 +149,7 @@ def test_matrices_and_scans_have_twice_their_flops_backward(name: str) -> None:
 
 
 @pytest.mark.parametrize("tp", [2, 4])
-@pytest.mark.parametrize("name", HYBRIDS[:4] + HYBRIDS[5:])
+@pytest.mark.parametrize("name", [name for name in HYBRIDS if name != "gemma-3-1b"])
 def test_tensor_parallel_ranks_share_the_work_out(name: str, tp: int) -> None:
     """All but what each does for its own tokens: the router, and the score of shared experts."""
     model = load_model(name)
@@ -181,3 +183,53 @@ def test_sinks_slopes_and_gates_add_no_pairs() -> None:
     ]
     core = next(node for node in local.nodes if node.name == "attention.core")
     assert core.parameters == 64
+
+
+@pytest.mark.battery(8)
+@pytest.mark.parametrize("name", NAMES)
+def test_tapes_hold_all_parameters(name: str) -> None:
+    model, cut, style = load_model(name), Cut(seq=SEQ), STYLES["fused"]
+    parts = [embedding(model, cut, style), head(model, cut, style)]
+    parts += [layer(model, block, cut, style) for block in model.blocks for _ in range(block.count)]
+    assert sum(tape.parameters for tape in parts) == model.parameters
+
+
+def test_shared_keys_get_their_gradients_where_they_are_held() -> None:
+    """A layer that reads another's keys and values adds its gradients to theirs, and saves none of them."""
+    block = load_model("gemma-2-2b").blocks[0]
+    model = load_model("gemma-2-2b")
+    shared = replace(block, mixer=replace(block.attention, shared_kv=True))
+    own, other = (layer(model, one, Cut(seq=SEQ), STYLES["fused"]) for one in (block, shared))
+    kv = 2 * block.attention.kv_width * 2
+    added = next(node for node in other.nodes if node.name == "attention.shared")
+    assert sum(op.bytes(BATCH)[0] for op in added.dgrad) == 3 * kv * 2 * SEQ
+    assert own.saved_activation_bytes("none") - other.saved_activation_bytes("none") == kv
+    assert own.parameters - other.parameters == kv / 2 * model.hidden
+
+
+def test_capped_scores_and_logits_are_bent_once_more() -> None:
+    model = load_model("gemma-2-2b")
+    (core,) = {op for op in kinds(model)[0].forward_ops() if isinstance(op, CoreAttention)}
+    assert core.shape(BATCH)["bends"][0] == 2
+    plain = replace(model, head_cap=None)
+    bent, straight = (head(one, Cut(seq=SEQ), STYLES["fused"]) for one in (model, plain))
+    assert bent.saved_activation_bytes("none") - straight.saved_activation_bytes("none") == 2 * model.vocab
+
+
+def test_an_indexer_learns_by_itself() -> None:
+    """Nothing it reads gets a gradient from it; its gradient costs what the chosen tokens cost."""
+    (tape, *_) = (one for one in kinds(load_model("deepseek-v3.2-exp")))
+    nodes = {node.name: node for node in tape.nodes}
+    assert not nodes["attention.index_q"].dgrad
+    assert nodes["attention.index_q"].wgrad
+    assert "attention.index_q.total" not in {op.name for op in tape.backward_ops("none")}
+    (scores,) = nodes["attention.index"].dgrad
+    assert scores.flops(BATCH) == 3 * nodes["attention.index"].forward[0].flops(BATCH)  # all are chosen of so few
+
+
+def test_the_first_and_last_ranks_hold_a_narrow_tied_embedding() -> None:
+    model = load_model("opt-350m")
+    assert model.tied_embeddings
+    assert embedding(model, Cut(seq=SEQ), STYLES["fused"]).nodes[0].parameters == (
+        model.vocab * model.embedding_width + model.learned_positions * model.hidden
+    )

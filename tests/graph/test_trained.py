@@ -16,12 +16,7 @@ from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
 LOAD = TrainingLoad(seq=128, global_batch=8)
 WHY = {
-    "deepseek-v3.2-exp": "latent attention over chosen tokens",
-    "jamba-52b": "layers of the kind Mamba",
-    "gemma-2-9b": "capped attention scores",
-    "minimax-text-01": "layers of the kind LightningAttention",
     "whisper-small": "a tower beside the decoder",
-    "opt-350m": "an embedding narrower than its layers",
     "dit-xl-2-256": "no head that predicts tokens",
 }
 UNUSUAL = {
@@ -33,6 +28,11 @@ UNUSUAL = {
     "qwen3-next-80b-a3b": "layers of the kind GatedDelta",
     "lfm2-1.2b": "layers of the kind ShortConvolution",
     "phi-2": "further parts before or after its layers",
+    "opt-350m": "further parts before or after its layers",
+    "deepseek-v3.2-exp": "latent attention over chosen tokens",
+    "jamba-52b": "layers of the kind Mamba",
+    "gemma-2-9b": "capped attention scores",
+    "minimax-text-01": "layers of the kind LightningAttention",
 }
 """Priced where an engine's kernels are known for them."""
 

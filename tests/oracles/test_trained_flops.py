@@ -51,10 +51,44 @@ MORE: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "head_dim": 16,
     },
+    "latent experts": {
+        "model_type": "nemotron_h",
+        "layers_block_type": ["attention", "moe"],
+        "num_hidden_layers": 2,
+        "n_routed_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 40,
+        "moe_shared_expert_intermediate_size": 48,
+        "moe_latent_size": 32,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+    },
+    "capped scores": {"model_type": "gemma2", "sliding_window": 32, "head_dim": 16, "num_key_value_heads": 2},
+    "a narrow embedding": {
+        "model_type": "opt",
+        "word_embed_proj_dim": 48,
+        "ffn_dim": 160,
+        "do_layer_norm_before": False,
+    },
+    "state spaces and experts": {
+        "model_type": "jamba",
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "mamba_d_state": 8,
+        "mamba_expand": 2,
+        "mamba_dt_rank": 6,
+        "use_mamba_kernels": False,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "num_key_value_heads": 2,
+    },
 }
 DECODERS = (
     "dense", "grouped", "windows", "sinks", "side by side", "mixtral", "qwen3 experts", "latents", "delta",
     "short convolutions", "mamba2",
+    "mamba", "lightning",
 )  # fmt: skip
 TRAINED = {**{name: NETWORKS[name] for name in DECODERS}, **MORE, **ENCODERS}
 
@@ -102,6 +136,9 @@ def ours(ops: Iterable[Op], passes: int) -> float:
         total += op.count * (float(op.flops(BATCH)[0] - again) + passes * whole_squares(forward))
         if passes > 1 and isinstance(op, Scan) and op.mixer == "gated_delta":
             total += op.count * _solved(op)
+        if passes > 1 and isinstance(op, Scan) and op.mixer == "lightning":
+            # The state before the first block gets no gradient, and nothing reads the one after the last.
+            total -= op.count * 6.0 * op.heads * op.chunk * op.state_dim * op.head_dim * SEQUENCES
     return total
 
 

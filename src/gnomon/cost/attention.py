@@ -243,7 +243,8 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     if "key_blocks" in shape:  # documents of unequal length: thread blocks of each, and the longest to wait for
         tiles, query_tiles = shape["key_blocks"] / n, np.ceil(shape["longest_queries"] / QUERY_TILE)
     on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
-    per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
+    bent = shape.get("bends", 1.0) * c["exp_ps"] * 1e-12
+    per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + bent)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     work = n * heads * (seen + c["diagonal"] * tiles) * per_tile / chip.sm_count
     longest = np.minimum(query_tiles, np.ceil((shape.get("window", np.inf) + QUERY_TILE - 1) / QUERY_TILE)) * per_tile

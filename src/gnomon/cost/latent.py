@@ -13,7 +13,7 @@ import numpy as np
 from gnomon.cost.flash import in_turn
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
-from gnomon.graph.mixer_ops import index_bytes
+from gnomon.graph.mixer_ops import index_bytes, latent_bytes, latent_flops
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -45,6 +45,17 @@ AXES = (
 )
 """Sizes over which the residual of the formula may be fitted."""
 
+BACKWARD = {
+    "rate": (0.12, 0.02, 1.0),
+    "memory": (0.7, 0.2, 1.0),
+    "launch_us": (30.0, 1.0, 200.0),
+    "overlap": (2.0, 1.0, 8.0),
+}
+"""Ranges of the coefficients of the gradient over chosen tokens. The rate is that of TileLang's kernel, which its
+authors call naive: about 115 TFLOP/s on an H200 (tilelang, examples/deepseek_v32); three small kernels stand beside."""
+BACKWARD_SPREAD = 0.7
+"""(log) Its forward reaches five times that rate, and so may other gradients."""
+
 INDEX = {
     "rate": (0.5, 0.05, 1.0),
     "memory": (0.7, 0.2, 1.0),
@@ -75,6 +86,16 @@ def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> 
     summed = c["combine_us"] + n * heads * shape["kv_rank"] * parts * c["part_ps"] * 1e-6
     beside = c["launch_us"] + np.where(parts > 1, summed, 0.0) + n * c["row_ns"] * 1e-3
     return np.where(some, body + beside * 1e-6, 0.0)
+
+
+def backward_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Gradients of queries and latents, the latter added up by atomic operations."""
+    multiplied = latent_flops("mla_backward", shape) / (chip.half_rate("bf16") * c["rate"])
+    moved = latent_bytes("mla_backward", kv_dtype, shape)
+    streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
+    p = c["overlap"]
+    body = (multiplied**p + streamed**p) ** (1 / p)
+    return np.where(shape["sequences"] > 0, body + c["launch_us"] * 1e-6, 0.0)
 
 
 def index_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

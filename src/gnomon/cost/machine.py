@@ -292,7 +292,7 @@ class Machine:
     def arithmetic(self, kind: str, dtype: str) -> str:
         """The number format whose rate an operator's kernel has: attention widens what it reads to 16 bits, scans on
         vector units compute in fp32, weight-only GEMMs in the format of their activations."""
-        if kind.startswith("scan_decode") or kind == "scan_prefill_mamba":
+        if kind.startswith("scan_decode") or kind.endswith("_mamba"):
             compute_dtype = "fp32"
         elif kind.startswith(("scan", "mla", "attention")) and WIDTH.get(dtype, 0.0) <= WIDTH["bf16"]:
             compute_dtype = dtype if dtype in HALVES else self.chip.half

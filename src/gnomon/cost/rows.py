@@ -8,7 +8,6 @@ from math import nan
 import numpy as np
 
 from gnomon.cost.experts import BLOCKS, COMBINE, DISPATCH
-from gnomon.cost.scan import TRAINED
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
 from gnomon.spec.workload import Floats
@@ -29,9 +28,9 @@ COLUMNS = {
     "attention_forward": _HEADS,
     "attention_backward": _HEADS,
     "mla_decode": ("batch", "heads", "kv_len", "kv_rank", "rope_dim"),
+    "mla_backward": ("batch", "heads", "kv_len", "kv_rank", "rope_dim"),
     "index_scores": ("batch", "heads", "q_len", "kv_len", "head_dim"),
-    **{f"scan_{phase}_{mixer}": _SCAN for phase in ("prefill", "decode") for mixer in MIXINGS},
-    **{f"scan_backward_{mixer}": _SCAN for mixer in TRAINED},
+    **{f"scan_{phase}_{mixer}": _SCAN for phase in ("prefill", "decode", "backward") for mixer in MIXINGS},
     "elementwise": ("bytes_read", "bytes_written"),
     "algebra": ("flops", "bytes", "steps"),
     "all_reduce": _GROUP,
@@ -89,7 +88,7 @@ def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
     given = {name: np.full(one.shape, value) for name, value in OPTIONAL.get(kind, {}).items()} | dict(columns)
     if kind.startswith("attention"):
         return _decode(given) if kind == "attention_decode" else _whole(given)
-    if kind == "mla_decode":
+    if kind.startswith("mla"):
         sizes = {name: given[name] for name in ("heads", "kv_rank", "rope_dim")}
         return {"sequences": given["batch"], "context": given["batch"] * given["kv_len"]} | sizes
     if kind == "index_scores":

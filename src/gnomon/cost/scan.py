@@ -40,10 +40,15 @@ PREFILL: Mapping[Mixing, Mapping[str, tuple[float, float, float]]] = {
 reach at tiles of 64; of the first Mamba, the vector units' share beside their exponentials."""
 
 
-BACKWARD: Mapping[str, tuple[float, float, float]] = _PREFILL | {"launch_us": (60.0, 1.0, 400.0)}
-"""As of prompts, in three times the kernels (mamba_ssm 2.2 and flash-linear-attention 0.4, counted); nothing is
-measured."""
-TRAINED: tuple[Mixing, ...] = ("mamba2", "gated_delta")
+_BACKWARD = _PREFILL | {"launch_us": (60.0, 1.0, 400.0)}
+BACKWARD: Mapping[Mixing, Mapping[str, tuple[float, float, float]]] = {
+    "mamba2": _BACKWARD,
+    "gated_delta": _BACKWARD,
+    "lightning": _BACKWARD,
+    "mamba": {**PREFILL["mamba"], "launch_us": (12.0, 1.0, 120.0)},
+}
+"""As of prompts, in three times the kernels, of the first Mamba in twice as many (mamba_ssm 2.2 and
+flash-linear-attention 0.4, counted); nothing is measured."""
 
 
 def prefill(mixer: Mixing, phase: str = "prefill") -> Seconds:

@@ -10,12 +10,13 @@ import numpy as np
 
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
 from gnomon.graph.dtypes import width
-from gnomon.graph.ops import Attention, Gemm, Op, Scan
+from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode, Op, Scan
+from gnomon.graph.sizes import Shape
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
-COMPUTE = (Gemm, Attention, Scan)
+COMPUTE = (Gemm, Attention, Scan, LatentDecode, IndexScores)
 """Operators that follow the clock."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
@@ -24,13 +25,14 @@ Factor = Callable[[Op], Floats | float]
 
 def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | None = None) -> dict[Op, Floats]:
     """Seconds of every operator, all its runs, for every batch. Operators of one family are priced in one call."""
-    groups: dict[tuple[object, ...], list[Op]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[tuple[Op, Shape]]] = defaultdict(list)
     for op in dict.fromkeys(ops):
         apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
-        groups[op.kind, priced_dtype(op), *apart].append(op)
+        shape = op.shape(batch)
+        groups[op.kind, priced_dtype(op), *apart, *shape].append((op, shape))
     found: dict[Op, Floats] = {}
-    for group in groups.values():
-        shapes = [op.shape(batch) for op in group]
+    for members in groups.values():
+        group, shapes = zip(*members, strict=True)
         together = {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
         seconds = machine.seconds(group[0].kind, priced_dtype(group[0]), together)
         for op, part in zip(group, np.split(seconds, len(group)), strict=True):

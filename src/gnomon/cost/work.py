@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from gnomon.graph.dtypes import gemm_format, width
-from gnomon.graph.mixer_ops import Mixing, index_bytes, scan_bytes, scan_flops
+from gnomon.graph.mixer_ops import Mixing, index_bytes, latent_bytes, latent_flops, scan_bytes, scan_flops
 from gnomon.graph.ops import Shape
 from gnomon.graph.uneven import visited_by
 from gnomon.spec.workload import Floats
@@ -41,8 +41,8 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     if kind.startswith("scan"):
         _, phase, mixer = kind.split("_", 2)
         return scan_flops(phase, cast(Mixing, mixer), shape), scan_bytes(phase, cast(Mixing, mixer), shape)
-    if kind == "mla_decode":
-        return _latent(dtype, shape)
+    if kind.startswith("mla"):
+        return latent_flops(kind, shape), latent_bytes(kind, dtype, shape)
     if kind == "index_scores":
         return 2.0 * shape["pairs"] * shape["heads"] * shape["head_dim"], index_bytes(shape, dtype)
     if kind == "algebra":
@@ -67,10 +67,3 @@ def _attention(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     passes = 2.0 if backward else 1.0
     moved = 2.0 * passes * head_dim * (shape["context"] * kv_heads * width(dtype) + tokens * heads * 2.0)
     return (10.0 if backward else 4.0) * pairs * heads * head_dim, moved
-
-
-def _latent(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
-    channels = 2.0 * shape["kv_rank"] + shape["rope_dim"]
-    read = shape["context"] * (shape["kv_rank"] + shape["rope_dim"]) * width(dtype)
-    moved = read + shape["sequences"] * shape["heads"] * channels * 2.0
-    return 2.0 * shape.get("pairs", shape["context"]) * shape["heads"] * channels, moved

@@ -68,7 +68,8 @@ class CoreAttention(Attention):
         mean = (wide * self.head_dim + narrow * self.values) / (wide + narrow)
         sums = {"sequences": batch.prefills, "tokens": self.queries(batch), "pairs": self._pairs(batch)}
         sums |= {"context": self.over * batch.prefill_context} | self._by_document(batch)
-        return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=mean)
+        beside = {"bends": 2} if self.capped else {}
+        return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=mean, **beside)
 
     def _by_document(self, batch: Batch) -> Shape:
         """What a kernel over documents of unequal length takes beside their sums: blocks of tokens, of which each

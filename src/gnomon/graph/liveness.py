@@ -68,10 +68,10 @@ def _gradients(tape: Tape, live: set[str]) -> Iterator[Moment]:
         extra = node.gradient_scratch
         if node.passes_on:
             shared = state.buffer[node.writes[0]]
-            for name in node.reads:
+            for name in node.gradients:
                 state.give(name, shared)
         else:
-            for name in node.reads:
+            for name in node.gradients:
                 if state.give(name):
                     width[state.buffer[name]] = sizes[name]
                 else:

@@ -39,6 +39,8 @@ class TapeNode:
     """Of the parameters, those that GEMMs read in a narrower format, from copies of the weights."""
     frozen: bool = False
     """Its weights are not trained: they have no gradient, and nothing is saved for one."""
+    detached: bool = False
+    """What it reads gets no gradient from it: it is data, or cut off from the loss."""
     passes_on: bool = False
     """The gradient of what it writes is handed on to what it reads, without a copy."""
     cheap: bool = False
@@ -50,6 +52,11 @@ class TapeNode:
     scratch: float = 0.0
     """Bytes per token held only while it runs forward."""
     gradient_scratch: float = 0.0
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """The tensors that it gives a gradient."""
+        return () if self.detached else self.reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

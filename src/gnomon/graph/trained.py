@@ -11,16 +11,17 @@ from gnomon.spec import (
     Embedding,
     GatedDelta,
     LatentAttention,
+    LightningAttention,
     Linear,
+    Mamba,
     Mamba2,
     Model,
-    MoeFfn,
     Norm,
     ShortConvolution,
 )
 
 HINT = "Dense networks, mixtures of experts, hybrids and encoders of text are priced in training."
-RECURRENT = (Mamba2, GatedDelta, ShortConvolution)
+RECURRENT = (Mamba, Mamba2, GatedDelta, LightningAttention, ShortConvolution)
 """Mixers that keep a state, with gradients."""
 
 
@@ -41,8 +42,6 @@ def _missing(model: Model) -> Iterator[str]:
         yield f"a tower beside the decoder ({', '.join(tower.name for tower in model.towers)})"
     if not model.has_head or not model.vocab:
         yield "no head that predicts tokens"
-    if model.embedding_width:
-        yield "an embedding narrower than its layers"
     for block in model.blocks:
         yield from _of_block(block)
     if not all(isinstance(part, Norm | Embedding | Linear) for part in model.stem + model.tail):
@@ -50,13 +49,11 @@ def _missing(model: Model) -> Iterator[str]:
 
 
 def _of_block(block: Block) -> Iterator[str]:
-    mixer, ffn = block.mixer, block.ffn
+    mixer = block.mixer
     if isinstance(mixer, AttentionMixer):
-        yield from _of_attention(mixer)
-    elif isinstance(mixer, LatentAttention):
-        if mixer.indexer:
-            yield "latent attention over chosen tokens"
-    elif mixer is not None and not isinstance(mixer, RECURRENT):
+        if mixer.relative_buckets:
+            yield "learned distances"
+    elif mixer is not None and not isinstance(mixer, (LatentAttention, *RECURRENT)):
         yield f"layers of the kind {type(mixer).__name__}"
     if block.cross is not None:
         yield "cross-attention"
@@ -64,18 +61,6 @@ def _of_block(block: Block) -> Iterator[str]:
         yield f"{block.stream_norms} norms in a layer"
     if block.extras:
         yield f"further parts in its layers ({block.extras[0].name})"
-    if isinstance(ffn, MoeFfn) and ffn.latent:
-        yield "experts with latent projections"
-
-
-def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
-    features = {
-        "capped attention scores": mixer.logit_cap is not None,
-        "learned distances": mixer.relative_buckets > 0,
-        "keys and values of other layers": mixer.shared_kv,
-        "values that are its keys": mixer.tied_values,
-    }
-    yield from (name for name, there in features.items() if there)
 
 
 def unusual(model: Model) -> Iterator[str]:
@@ -91,14 +76,30 @@ def unusual(model: Model) -> Iterator[str]:
                 "gated attention": mixer.output_gate,
                 "ALiBi position biases": mixer.alibi,
                 "windows that do not slide": mixer.chunked,
+                "capped attention scores": mixer.logit_cap is not None,
+                "keys and values of other layers": mixer.shared_kv,
+                "values that are its keys": mixer.tied_values,
             }
             yield from (name for name, there in features.items() if there)
+        if isinstance(mixer, LatentAttention) and mixer.indexer:
+            yield "latent attention over chosen tokens"
         if block.ffn is None:
             yield "layers without a feed-forward"
         if not block.parallel and block.stream_norms != block.halves:
             yield f"{block.stream_norms} norms in a layer"
+    if model.head_cap is not None:
+        yield "capped logits"
     if model.stem or model.tail:
         yield "further parts before or after its layers"
+
+
+def unshared(model: Model) -> Iterator[str]:
+    """Layers whose sequences cannot lie on several ranks."""
+    for block in model.blocks:
+        if isinstance(block.mixer, RECURRENT):
+            yield f"layers of the kind {type(block.mixer).__name__}"
+        if isinstance(block.mixer, LatentAttention) and block.mixer.indexer:
+            yield "layers that attend to chosen tokens"
 
 
 def heads_of(block: Block) -> tuple[int, int]:
@@ -107,13 +108,15 @@ def heads_of(block: Block) -> tuple[int, int]:
     match block.mixer:
         case AttentionMixer(heads=heads, kv_heads=kv_heads):
             return heads, kv_heads
+        case Mamba(inner=inner):
+            return inner, inner
         case Mamba2(heads=heads, groups=groups):
             return heads, groups if groups > 1 else heads
         case GatedDelta(value_heads=heads, key_heads=groups):
             return heads, groups
         case ShortConvolution(width=width):
             return width, width
-        case LatentAttention(heads=heads):
+        case LatentAttention(heads=heads) | LightningAttention(heads=heads):
             return heads, heads
     return block.feed_forward.inner, block.feed_forward.inner
 

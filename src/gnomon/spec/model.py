@@ -144,6 +144,8 @@ class Model:
     embedding_width: int = 0
     """Of a token's vector, where it is not the stream's."""
     scaled_embedding: bool = False
+    head_cap: float | None = None
+    """Logits are bent towards this bound."""
     has_head: bool = True
     stem: tuple[Part, ...] = ()
     """Beside the embedding: norms, token types, what leads from its width to the stream's."""

@@ -167,7 +167,7 @@ class _Steps:
         self, tape: Tape, node: TapeNode, owner: dict[str, int], buffers: dict[int, MemoryBlock | None]
     ) -> Iterator[MemoryBlock | None]:
         """Gradients of what a node reads; a second one of a tensor is added to the first and goes."""
-        for name in node.reads:
+        for name in node.gradients:
             if node.passes_on:
                 owner.setdefault(name, owner[node.writes[0]])
             elif name in owner:

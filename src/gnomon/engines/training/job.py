@@ -6,7 +6,7 @@ from math import gcd
 
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
-from gnomon.graph.trained import RECURRENT, check_trained, heads_of
+from gnomon.graph.trained import check_trained, heads_of, unshared
 from gnomon.sim.training import Schedule, schedule, usual_schedule
 from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE
@@ -87,10 +87,10 @@ def _check_cuts(job: TrainingJob) -> None:
 def _check_context(job: TrainingJob) -> None:
     """Each context-parallel rank takes two pieces, one early and one late, so that causal work is even."""
     strategy = job.strategy
-    recurrent = [block.mixer for block in job.model.blocks if isinstance(block.mixer, RECURRENT)]
-    if strategy.cp > 1 and recurrent:
-        message = f"{job.model.name} has layers of the kind {type(recurrent[0]).__name__}, which are not priced with cp"
-        raise InputError(message, where="strategy.cp", hint="Use 1.")
+    if strategy.cp > 1 and (why := next(unshared(job.model), "")):
+        raise InputError(
+            f"{job.model.name} has {why}, which are not priced with cp", where="strategy.cp", hint="Use 1."
+        )
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
     _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
     if strategy.cp > 1 and job.recipe.cp_comm == "a2a":

@@ -22,12 +22,14 @@ from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
 from gnomon.graph.core import CoreAttention
-from gnomon.graph.ops import Op, Scan
+from gnomon.graph.ops import IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Model
 from gnomon.spec.workload import Floats
 
 ENDS = ("embedding", "head")
+RECOMPUTING = (CoreAttention, Scan, LatentDecode, IndexScores)
+"""Operators whose gradients compute something again."""
 WORKING = {"fp8": "bf16"}
 """Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
 
@@ -183,7 +185,7 @@ def _unit(
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
     # What the kernels of a gradient compute again inside.
-    back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, CoreAttention | Scan))
+    back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, RECOMPUTING))
     again = again + sum((op.count * op.recomputed_flops(batch) for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
     saved = power["active_w"] * (1 / clock_slowdown - clock_slowdown)

@@ -169,7 +169,7 @@ def _copied(model: Model, grid: Grid) -> Floats | float:
     on another rank."""
     if not model.tied_embeddings:
         return 0.0
-    return np.where(_ends_apart(grid), -(-model.vocab // grid.tp) * model.hidden, 0)
+    return np.where(_ends_apart(grid), -(-model.vocab // grid.tp) * (model.embedding_width or model.hidden), 0)
 
 
 def _ends_apart(grid: Grid) -> NDArray[np.bool_]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from gnomon.graph.layers import paged, whole
 from gnomon.graph.layers.whole import Heads
 from gnomon.graph.layers.writer import Writer
+from gnomon.graph.ops import TOKENS
+from gnomon.graph.streams import streamed
 from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
@@ -24,28 +26,39 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
     yield from writer.linears("attention.", read, _widths(shape, q, kv), hidden, _biases(shape, q, own), "qkv")
     queries, keys = "q", "k"
     if shape.qk_norm:
-        norm, sizes = style.head_norm or style.lone_norm or style.norm, {"qn": q, "kn": kv}
-        normed = writer.elementwise("attention.qk_norm", norm, q + own, ("q", "k"), sizes, True)
+        norm, sizes = style.head_norm or style.lone_norm or style.norm, {"qn": q} | ({"kn": own} if own else {})
+        normed = writer.elementwise("attention.qk_norm", norm, q + own, ("q", "k")[: len(sizes)], sizes, True)
         yield replace(writer.widened(normed, q + own), parameters=_norm_parameters(shape, tp))
-        queries, keys = "qn", "kn"
+        queries, keys = "qn", "kn" if own else "k"
     turned = shape.head_dim if shape.rotary_dim is None else shape.rotary_dim
     if turned and not writer.model.learned_positions:
         values = (q + own) * turned // shape.head_dim if style.rope_in_place else q + own
-        yield writer.elementwise("attention.rope", style.rope, values, (queries, keys), {"qr": q, "kr": kv}, False)
-        queries, keys = "qr", "kr"
+        reads, sizes = (queries, keys) if own else (queries,), {"qr": q} | ({"kr": own} if own else {})
+        yield writer.elementwise("attention.rope", style.rope, values, reads, sizes, False)
+        queries, keys = "qr", "kr" if own else "k"
     of = Heads(
         heads=heads, kv_heads=kv_heads, key_dim=shape.head_dim, value_dim=shape.head_dim, causal=shape.causal,
         window=Window(shape.window, shape.chunked) if shape.window else None, sinks=shape.sinks,
+        capped=shape.logit_cap is not None,
     )  # fmt: skip
     if writer.cut.paged:
         yield from paged.softmax(writer, shape, of)
     else:
+        if shape.shared_kv:
+            yield _shared(writer, kv)
         yield from whole.core(writer, of, (queries, keys, "k" if shape.tied_values else "v"))
     mixed = "mixed"
     if shape.output_gate:
         yield writer.elementwise("attention.gate", style.product, q, ("mixed", "gate"), {"gated": q}, True)
         mixed = "gated"
     yield writer.linear("attention.out", "out", mixed, {"attended": hidden}, q, bias=shape.out_bias)
+
+
+def _shared(writer: Writer, kv: int) -> TapeNode:
+    """Keys and values of an earlier layer, which holds them; their gradients are added to those it has."""
+    writer.sizes |= {"k": 0.0, "v": 0.0}
+    total = streamed("attention.shared.total", writer.style.total, 2 * kv * writer.value, TOKENS)
+    return TapeNode(name="attention.shared", dgrad=(total,), writes=("k", "v"))
 
 
 def _widths(shape: AttentionMixer, q: int, kv: int) -> dict[str, int]:
@@ -64,5 +77,7 @@ def _biases(shape: AttentionMixer, q: int, kv: int) -> int:
 
 def _norm_parameters(shape: AttentionMixer, tp: int) -> float:
     """A norm over all heads is cut with them; one that all heads share is not."""
-    widths = (shape.q_width + shape.kv_width) / tp if shape.qk_norm_whole else 2.0 * shape.head_dim
+    own = not shape.shared_kv
+    whole = (shape.q_width + own * shape.kv_width) / tp
+    widths = whole if shape.qk_norm_whole else (1.0 + own) * shape.head_dim
     return widths * (shape.qk_norm_weight + shape.qk_norm_bias)

@@ -50,7 +50,7 @@ def head(writer: Writer) -> Iterator[TapeNode]:
     dtype = gemm_dtype(model.head_format) if model.head_format and cut.paged else cut.dtype
     logits = writer.linear("head.logits", "", whole, {"logits": vocab}, channels, rows, dtype=dtype)
     yield replace(logits, parameters=0.0 if model.tied_embeddings else logits.parameters)
-    yield from _sample(writer) if cut.paged else _loss(writer, vocab)
+    yield from _sample(writer) if cut.paged else _trained(writer, vocab)
 
 
 def _sample(writer: Writer) -> Iterator[TapeNode]:
@@ -64,18 +64,28 @@ def _sample(writer: Writer) -> Iterator[TapeNode]:
     yield TapeNode(name=drawn.name, forward=(drawn,))
 
 
-def _loss(writer: Writer, vocab: int) -> Iterator[TapeNode]:
+def _trained(writer: Writer, vocab: int) -> Iterator[TapeNode]:
+    """Logits to the loss."""
+    read = "logits"
+    if writer.model.head_cap is not None:
+        capped = writer.elementwise("head.cap", writer.style.plain, vocab, (read,), {"capped": vocab}, False)
+        yield replace(capped, keeps=("capped",))
+        read = "capped"
+    yield from _loss(writer, vocab, read)
+
+
+def _loss(writer: Writer, vocab: int, read: str) -> Iterator[TapeNode]:
     style = writer.style
     if writer.cut.tp > 1:
         # Largest value, target's value and sum of each row are all-reduced: three numbers per token.
         writer.sizes["agreed"] = 0.0
         yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
     if style.fused_loss:
-        loss = writer.elementwise("head.loss", style.loss, vocab, ("logits",), {}, True)
+        loss = writer.elementwise("head.loss", style.loss, vocab, (read,), {}, True)
         yield replace(loss, passes_on=True, writes=(RESULT,))
         return
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
-    yield replace(writer.elementwise("head.widen", style.widen, vocab, ("logits",), {}, False), writes=("wide",))
+    yield replace(writer.elementwise("head.widen", style.widen, vocab, (read,), {}, False), writes=("wide",))
     loss = writer.elementwise("head.loss", style.loss, vocab, ("wide",), {}, False)
     held = vocab * writer.value if style.holds_logits else 0.0
     yield replace(loss, writes=("likely",), keeps=("likely",), scratch=held, gradient_scratch=vocab * LOSS_BYTES)

@@ -91,10 +91,21 @@ def grouped(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator[Ta
     and every expert as many as the next. Shares are multiplied in with the activation, so that what experts give need
     not stay.
     """
+    hidden, rows, given = writer.model.hidden, writer.cut.rows, written
     yield from _route(writer, ffn, read)
+    if ffn.latent:
+        yield writer.linear("ffn.fold", "fold", read, {"folded": ffn.latent}, hidden, rows)
+        read, given = "folded", "mixed.folded"
     arrived = yield from _dispatch(writer, ffn, read)
     yield from _experts(writer, ffn, arrived)
-    yield from _combine(writer, ffn, written)
+    yield from _combine(writer, ffn, given)
+    if ffn.latent:
+        yield writer.linear("ffn.unfold", "unfold", given, {written: hidden}, ffn.latent, rows)
+
+
+def _wide(writer: Writer, ffn: MoeFfn) -> int:
+    """Channels that experts work on."""
+    return ffn.latent or writer.model.hidden
 
 
 def rows_of(writer: Writer, ffn: MoeFfn) -> Rows:
@@ -122,7 +133,7 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
 
 def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, None, str]:
     """A row for each token and expert it visits, in the order of experts, sent to where they are."""
-    cut, hidden = writer.cut, writer.model.hidden
+    cut, hidden = writer.cut, _wide(writer, ffn)
     rows = Rows("tokens", ffn.topk * cut.share)
     now = "permuted"
     yield _moved(writer, "ffn.permute", read, now, rows, hidden)
@@ -140,7 +151,7 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
 
 def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """Two grouped GEMMs, one matrix per expert of this rank, with the activation between."""
-    hidden, rows, inner = writer.model.hidden, rows_of(writer, ffn), ffn.inner // writer.cut.expert_tp
+    hidden, rows, inner = _wide(writer, ffn), rows_of(writer, ffn), ffn.inner // writer.cut.expert_tp
     up = {"expert.gate": inner, "expert.up": inner} if ffn.gated else {"expert.up": inner}
     yield _gemms(writer, "ffn.experts.up", ffn, read, up, hidden)
     if ffn.gated:
@@ -170,7 +181,7 @@ def _gemms(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, 
 
 def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
     """Rows sent back to the ranks of their tokens, and the rows of a token added up."""
-    cut, hidden = writer.cut, writer.model.hidden
+    cut, hidden = writer.cut, _wide(writer, ffn)
     now = "given"
     if cut.ep > 1 and ffn.experts > cut.ep:
         yield _moved(writer, "ffn.unsort", now, "unsorted", rows_of(writer, ffn), hidden)
@@ -197,7 +208,7 @@ def _moved(writer: Writer, name: str, read: str, written: str, rows: Rows, hidde
 
 def _sent(writer: Writer, name: str, op: str, read: str, written: str, rows: Rows, ffn: MoeFfn) -> TapeNode:
     """Rows to other ranks: those that hold other experts (an all-to-all), or those with parts of the same ones."""
-    cut, size = writer.cut, writer.model.hidden * writer.value * rows.factor
+    cut, size = writer.cut, _wide(writer, ffn) * writer.value * rows.factor
     ranks, stride = (cut.ep, cut.expert_tp) if op == "all_to_all" else (cut.expert_tp, 1)
     writer.sizes[written] = size
     found: Collective = writer.exchange(name, op, size, ranks, stride)

@@ -30,11 +30,15 @@ def mamba(writer: Writer, shape: Mamba, read: str) -> Iterator[TapeNode]:
     yield from convolve(writer, "mamba", "x", inner, shape.conv, inner * shape.conv_bias)
     yield writer.linear("mamba.step", "step", "x.conv", {"step": made}, inner)
     yield from writer.all_reduce("mamba.step_all_reduce", made)
+    step = "step"
     if shape.norms:
         norm = writer.style.lone_norm or writer.style.norm
-        yield writer.elementwise("mamba.step_norm", norm, made, ("step",), {"step.normed": made}, True)
-    yield writer.linear("mamba.step_up", "step_up", "step", {"dt": inner}, shape.dt_rank)
-    yield from scan(writer, "mamba", ("x.conv", "dt", "z"), (inner, 1, shape.state, 1, MAMBA_CHUNK))
+        normed = writer.elementwise("mamba.step_norm", norm, made, ("step",), {"step.normed": made}, True)
+        yield replace(normed, parameters=float(made))
+        step = "step.normed"
+    yield writer.linear("mamba.step_up", "step_up", step, {"dt": inner}, shape.dt_rank, bias=True)
+    own = inner * (shape.state + 1.0)  # decays, and what skips the state
+    yield from scan(writer, "mamba", ("x.conv", step, "dt", "z"), (inner, 1, shape.state, 1, MAMBA_CHUNK), own)
     yield writer.linear("mamba.out", "out", "mixed", {"attended": hidden}, inner, bias=shape.bias)
 
 
@@ -88,11 +92,13 @@ def lightning(writer: Writer, shape: LightningAttention, read: str) -> Iterator[
     inner, style = heads * shape.head_dim, writer.style
     read = yield from writer.enter("lightning", read)
     yield writer.linear("lightning.in", "in", read, {"x": 3 * inner}, hidden)
-    # Widened to fp32, then bent.
-    yield writer.elementwise("lightning.activation", Stream(3, 4, 0, 0), 3 * inner, ("x",), {"bent": 3 * inner}, True)
+    # Serving engines widen to fp32, then bend.
+    bend = Stream(3, 4, 0, 0) if writer.cut.paged else style.plain
+    yield writer.elementwise("lightning.activation", bend, 3 * inner, ("x",), {"bent": 3 * inner}, True)
     yield from scan(writer, "lightning", ("bent",), (heads, shape.head_dim, shape.head_dim, heads, shape.block))
     norm = style.lone_norm or style.norm
-    yield writer.elementwise("lightning.norm", norm, inner, ("mixed",), {"mixed.normed": inner}, True)
+    normed = writer.elementwise("lightning.norm", norm, inner, ("mixed",), {"mixed.normed": inner}, True)
+    yield replace(normed, parameters=float(inner))
     yield from writer.all_reduce("lightning.norm_all_reduce", SCALAR)
     yield writer.linear("lightning.out_gate", "out_gate", read, {"z": inner}, hidden)
     yield writer.elementwise("lightning.gate", style.product, inner, ("mixed.normed", "z"), {"gated": inner}, True)

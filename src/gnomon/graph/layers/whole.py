@@ -15,6 +15,8 @@ from gnomon.graph.windows import Window
 
 LSE_BYTES = 4.0
 """Fused attention saves one fp32 number per head and token."""
+GRADIENT_BYTES = 4.0
+"""Gradients that several blocks of threads add to are summed in fp32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Heads:
     window: Window | None = None
     causal: bool = True
     sinks: bool = False
+    capped: bool = False
 
 
 def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
@@ -44,7 +47,7 @@ def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
     kernel = CoreAttention(
         name="attention.core", phase="forward", heads=of.heads, kv_heads=of.kv_heads, head_dim=of.key_dim,
         value_dim=of.value_dim, window=of.window, causal=of.causal, over=writer.cut.cp, kv_dtype=dtype,
-        dtype=dtype,
+        dtype=dtype, capped=of.capped,
     )  # fmt: skip
     writer.sizes |= {"mixed": of.heads * of.value_dim * value, "lse": of.heads * LSE_BYTES}
     grouped = of.heads * (of.key_dim + of.value_dim) * value if of.kv_heads < of.heads else 0.0
@@ -56,7 +59,7 @@ def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
         keeps=(*reads, "mixed", "lse"),
         cheap=not writer.style.stop_early,
         parameters=float(of.heads * of.sinks),
-        gradient_scratch=of.heads * of.key_dim * 4.0 + grouped,
+        gradient_scratch=of.heads * of.key_dim * GRADIENT_BYTES + grouped,
     )
 
 

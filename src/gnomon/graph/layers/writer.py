@@ -85,6 +85,10 @@ class Writer:
         yield replace(node, beside=self._beside(part))
         return whole
 
+    def gathered(self, name: str) -> str:
+        """A tensor as `enter` has left it."""
+        return f"{name}.whole" if f"{name}.whole" in self.sizes else name
+
     def _beside(self, part: str) -> tuple[str, ...]:
         if not self.style.overlap_by_weight:
             return ()
@@ -101,9 +105,11 @@ class Writer:
         return f"{part}.summed"
 
     def all_reduce(self, name: str, values: int) -> Iterator[TapeNode]:
-        """So many values of a token that every tensor-parallel rank has a part of, inside a mixer."""
+        """So many values of a token that every tensor-parallel rank has a part of, inside a mixer, and all need: their
+        gradients are summed too."""
         if self.cut.tp > 1:
-            yield TapeNode(name=name, forward=(self.exchange(name, "all_reduce", values * self.value),))
+            there, back = (self.exchange(one, "all_reduce", values * self.value) for one in (name, f"{name}.by_input"))
+            yield TapeNode(name=name, forward=(there,), dgrad=(back,))
 
     def residual(self, part: str, read: str, beside: str, written: str) -> TapeNode:
         """Onto the residual stream."""

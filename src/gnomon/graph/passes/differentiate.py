@@ -11,7 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from gnomon.graph.layers.writer import Writer
-from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Gemm, Op, Scan
+from gnomon.graph.ops import (
+    TOKENS,
+    Attention,
+    Collective,
+    Elementwise,
+    Gemm,
+    IndexScores,
+    LatentDecode,
+    Op,
+    Scan,
+)
 from gnomon.graph.streams import streamed
 from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import TapeNode
@@ -29,7 +39,8 @@ def differentiate(nodes: Sequence[TapeNode], style: KernelStyle) -> list[TapeNod
 
 
 def _differentiated(node: TapeNode, style: KernelStyle, kept: Collection[str]) -> TapeNode:
-    dgrad = node.dgrad or tuple(back for op in node.forward for back in _dgrad(op, node, kept))
+    given = () if node.detached else tuple(back for op in node.forward for back in _dgrad(op, node, kept))
+    dgrad = node.dgrad or given
     wgrad = node.wgrad or tuple(_wgrad(op, style) for op in node.forward if _weighted(op))
     wgrad = () if node.frozen else wgrad
     summed = any(isinstance(op, Collective) and op.op == "all_reduce" for op in node.forward)
@@ -51,7 +62,7 @@ def _dgrad(op: Op, node: TapeNode, kept: Collection[str]) -> Iterator[Op]:
     match op:
         case Gemm():
             yield replace(op, name=name, n=op.k, k=op.n)
-        case Attention() | Scan():
+        case Attention() | Scan() | LatentDecode() | IndexScores():
             yield replace(op, name=name, phase="backward")
         case Elementwise() if node.kernel is not None:
             stream, size = node.kernel
@@ -71,7 +82,7 @@ def add_up(nodes: Sequence[TapeNode], writer: Writer) -> list[TapeNode]:
     is comes first."""
     readers: dict[str, list[int]] = {}
     for place, node in enumerate(nodes):
-        for tensor in node.reads:
+        for tensor in node.gradients:
             readers.setdefault(tensor, []).append(place)
     found = list(nodes)
     for tensor, places in readers.items():

@@ -35,6 +35,8 @@ def read(config: Fields, family: str) -> Model:
 
 def _text(config: Fields, family: str, **features: Any) -> Model:
     features.setdefault("tied_embeddings", config.flag("tie_word_embeddings", True))
+    if family != "gemma" and config.has("final_logit_softcapping"):
+        features.setdefault("head_cap", config.number("final_logit_softcapping"))
     return decoder(config, family, _layers(config, family), scaled_embedding=True, **features)
 
 
