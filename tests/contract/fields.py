@@ -219,6 +219,7 @@ NOUNS: dict[type, str] = {
         "mamba2": "mamba-codestral-7b", "gated_delta": "qwen3-next-80b-a3b", "lightning": "minimax-text-01",
         "short_convolution": "lfm2-1.2b", "dense": "llama-3.2-1b", "moe": "deepseek-v2-lite", "linear": "opt-350m",
         "table": "whisper-small", "convolution": "whisper-small", "norm": "bert-base",
+        "modulation": "wan-2.1-t2v-1.3b",
     }.items()
 }  # fmt: skip
 """A model that has the noun; numbers are doubled and flags turned, but where `SHAPES` says otherwise."""
@@ -235,6 +236,7 @@ SHAPES: dict[tuple[type, str], Shape] = {
     (Model, "kept_dtype"): Shape("gpt-oss-20b", "fp32"),
     (Model, "head_format"): Shape("llama-3.2-1b", {"name": "fp8", "bits": 8.0}),
     (Model, "vocab"): Shape("llama-3.2-1b", 64_000),
+    (Model, "head_cap"): Shape("llama-3.2-1b", 30.0),
     (Block, "norms"): Shape("llama-3.2-1b", 4),
     (Tower, "final_norm"): Shape("whisper-small", False),
     (VisionPreprocessor, "positions"): Shape("whisper-small", 750),
@@ -270,6 +272,7 @@ SHAPES: dict[tuple[type, str], Shape] = {
     (KINDS["moe"], "latent"): Shape("deepseek-v2-lite", 512),
     (KINDS["mamba2"], "groups"): Shape("nemotron-h-8b", 4),
     (KINDS["cross"], "qk_norm"): Shape("llama-3.2-11b-vision", False),
+    (KINDS["cross"], "qk_norm_whole"): Shape("wan-2.1-t2v-1.3b", False),
     (KINDS["linear"], "once"): Shape("dit-xl-2-256", False),
     (KINDS["convolution"], "groups"): Shape("whisper-small", 2),
     (KINDS["convolution"], "stride"): Shape("whisper-small", 1, place=1),

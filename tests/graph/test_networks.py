@@ -12,17 +12,21 @@ from hypothesis import strategies as st
 from gnomon import catalog
 from gnomon.engines.vllm.networks import COMPILED
 from gnomon.errors import InputError
-from gnomon.graph.attention_span import SourceAttention, WholeAttention
 from gnomon.graph.base import Graph
-from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph
-from gnomon.graph.lowering.plain import Kernels, LayerRun, attention_span, check_plain
-from gnomon.graph.lowering.towers import tower_graph
+from gnomon.graph.core import CoreAttention
+from gnomon.graph.layers import Cut, Writer
+from gnomon.graph.layers.heads import Heads
+from gnomon.graph.layers.plain import span
+from gnomon.graph.networks import decoder_graph, diffusion_graph, encoder_graph, tower_graph
+from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.style import Stream
+from gnomon.graph.support import check_plain
+from gnomon.graph.windows import Window
 from gnomon.load import model as load_model
 from gnomon.spec import AttentionMixer, Batch, Block, ConvolutionLayer, ImageTokens, Linear, Model, Strategy, Tower
 
 ALONE = Strategy()
-FUSED = Kernels(style=COMPILED)
+FUSED = COMPILED
 NAMES = catalog.model_names()
 OF_KIND = {kind: [name for name in NAMES if load_model(name).kind == kind] for kind in ("encoder", "diffusion")}
 TOWERED = [name for name in NAMES if load_model(name).towers]
@@ -88,15 +92,22 @@ def test_a_diffusion_transformer(name: str) -> None:
     """Modulations once a sample, all else for each of its patches."""
     model, samples, patches = load_model(name), 3, 256
     matrices = _matrices(model.blocks, model.hidden, "mixer") + _matrices(model.blocks, model.hidden, "ffn")
-    (stem,) = model.stem
-    assert isinstance(stem, ConvolutionLayer)
+    (stem,) = (part for part in model.stem if isinstance(part, ConvolutionLayer))
     ends = stem.kernel * stem.inputs * stem.outputs
     ends += sum(p.inputs * p.outputs for p in model.tail if isinstance(p, Linear) and not p.once)
     made = [p for block in model.blocks for p in block.extras * block.count if isinstance(p, Linear)]
-    once = sum(p.inputs * p.outputs for p in (*made, *model.tail) if isinstance(p, Linear) and p.once)
-    once += 256 * model.hidden + model.hidden**2  # the time's vector for the last modulation
+    beside = (*made, *model.stem, *model.tail)
+    once = sum(p.inputs * p.outputs for p in beside if isinstance(p, Linear) and p.once)
+    if made:
+        once += 256 * model.hidden + model.hidden**2  # the time's vector for the last modulation
     per_sample = 2.0 * (matrices + ends) * patches + 2.0 * once + _looked(model.blocks, patches, (0, 0))
-    graph = diffusion_graph(model, FUSED, patches, "bf16")
+    source = 100 if model.towers else 0
+    for block in model.blocks if source else ():
+        assert block.cross is not None
+        each = {tensor.role: tensor.parameters for tensor in block.cross.tensors(model.hidden)}
+        per_sample += 2.0 * block.count * (patches * (each["cross_q"] + each["cross_out"]))
+        per_sample += 2.0 * block.count * source * (each["cross_k"] + each["cross_v"] + 2 * patches * model.hidden)
+    graph = diffusion_graph(model, FUSED, patches, source, "bf16")
     assert _flops(graph, Batch.prefill(samples, patches)) == samples * per_sample
 
 
@@ -155,21 +166,24 @@ def replace_logits(batch: Batch) -> Batch:
 @given(length=st.integers(1, 600), window=st.integers(1, 300), chunked=st.booleans())
 def test_a_window_sees_what_it_lets_through(length: int, window: int, chunked: bool) -> None:
     shape = AttentionMixer(heads=1, kv_heads=1, head_dim=1, window=window, chunked=chunked, causal=False)
-    keys, pieces = attention_span(shape, LayerRun(kernels=FUSED, length=length))
+    of = Heads(heads=1, kv_heads=1, key_dim=1, value_dim=1, window=Window(window, chunked), causal=False)
+    seen = span(Writer(load_model("bert-base"), Cut(seq=length, inference=True), FUSED), of)
+    op = CoreAttention(name="a", phase="forward", heads=1, kv_heads=1, head_dim=1, kv_dtype="bf16", **seen)
+    figures = op.shape(Batch.prefill(2, length))
+    keys = float(figures["pairs"][0]) / length / 2
     if chunked:
         parts = [min(window, length - start) for start in range(0, length, window)]
         assert keys == pytest.approx(sum(part**2 for part in parts) / length)
-        assert pieces == len(parts)
+        assert figures["sequences"][0] == 2 * len(parts)
     else:
         assert keys == pytest.approx(_pairs(shape, length, (0, 0)) / length)
-    assert keys is not None
     assert 1 - 1e-12 <= keys <= length
 
 
 @given(sequences=st.integers(1, 50), tokens=st.integers(1, 3000), keys=st.integers(1, 3000))
 def test_operators_count_pairs(sequences: int, tokens: int, keys: int) -> None:
     batch = Batch.prefill(sequences, tokens)
-    whole = WholeAttention(name="a", heads=3, kv_heads=3, head_dim=8)
+    whole = CoreAttention(name="a", phase="forward", heads=3, kv_heads=3, head_dim=8, kv_dtype="bf16", causal=False)
     assert whole.flops(batch)[0] == pytest.approx(4.0 * sequences * tokens**2 * 24, rel=1e-12)
     look = SourceAttention(name="b", phase="forward", heads=4, kv_heads=2, head_dim=8, keys=keys)
     assert look.flops(batch)[0] == 4.0 * sequences * tokens * keys * 32
@@ -222,7 +236,7 @@ def test_logits_of_an_odd_vocabulary_take_the_kernel_for_odd_rows() -> None:
         ("modernbert-large", "bf16", "gemm"),
     ):
         graph = encoder_graph(load_model(name), FUSED, 64, dtype, head=True)
-        assert [op.kind for op in graph.ops if op.name == "head"] == [kind]
+        assert [op.kind for op in graph.ops if op.name == "head.logits"] == [kind]
 
 
 def test_each_kind_is_there() -> None:

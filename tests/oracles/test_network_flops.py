@@ -6,6 +6,7 @@ is counted whole there and as far as it is needed here, so what lies ahead of a 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gnomon.engines.torch.style import style  # noqa: E402
 from gnomon.graph.base import Graph  # noqa: E402
-from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph  # noqa: E402
-from gnomon.graph.lowering.plain import Kernels  # noqa: E402
-from gnomon.graph.lowering.towers import tower_graph  # noqa: E402
+from gnomon.graph.networks import decoder_graph, diffusion_graph, encoder_graph, tower_graph  # noqa: E402
+from gnomon.graph.style import KernelStyle  # noqa: E402
 from gnomon.load.fields import Fields  # noqa: E402
 from gnomon.load.hf import shapes  # noqa: E402
 from gnomon.spec import Batch, Model, Strategy  # noqa: E402
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.oracle
 ALONE = Strategy()
 
 
-def _kernels(model: Model) -> Kernels:
-    return Kernels(style=style(model), skips=False)
+def _kernels(model: Model) -> KernelStyle:
+    return replace(style(model), skips_windows=False)
 
 
 def _counted(run: Any) -> int:
@@ -272,7 +272,7 @@ def test_dit() -> None:
     model = shapes(Fields(config, "dit"))
     samples, when = torch.zeros(3, 4, 8, 8), torch.zeros(3, dtype=torch.long)
     counted = _counted(lambda: network(samples, timestep=when, class_labels=when))
-    assert _flops(diffusion_graph(model, _kernels(model), 16, "bf16"), Batch.prefill(3, 16)) == counted
+    assert _flops(diffusion_graph(model, _kernels(model), 16, 0, "bf16"), Batch.prefill(3, 16)) == counted
 
 
 def test_the_counter_counts() -> None:

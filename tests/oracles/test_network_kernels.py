@@ -39,16 +39,18 @@ def _compare(module: Any, inputs: dict[str, Any], dtype: str, ours: Any, device:
 
 
 @pytest.mark.parametrize(("name", "length"), [("bert-large", 384), ("modernbert-large", 1024)])
-def test_encoders(name: str, length: int) -> None:
-    ours = gnomon.predict(name, on=CHIP, phase="prefill", tokens=length, batch=8, engine="torch", dtype="bf16")
-    _compare(_built(name), {"input_ids": _ids(8, length)}, "bf16", ours, 0.03, 0.05)
+@pytest.mark.parametrize(("dtype", "kernels"), [("bf16", 0.05), ("fp32", 0.15)])
+def test_encoders(name: str, length: int, dtype: str, kernels: float) -> None:
+    ours = gnomon.predict(name, on=CHIP, phase="prefill", tokens=length, batch=8, engine="torch", dtype=dtype)
+    _compare(_built(name), {"input_ids": _ids(8, length)}, dtype, ours, 0.03, kernels)
 
 
 @pytest.mark.parametrize("name", ["t5-large", "flan-t5-xl"])
-def test_t5(name: str) -> None:
-    ours = gnomon.predict(name, on=CHIP, phase="prefill", tokens=4, batch=8, source=512, dtype="bf16")
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_t5(name: str, dtype: str) -> None:
+    ours = gnomon.predict(name, on=CHIP, phase="prefill", tokens=4, batch=8, source=512, dtype=dtype)
     inputs = {"input_ids": _ids(8, 512), "decoder_input_ids": _ids(8, 4)}
-    _compare(_built(name), inputs, "bf16", ours, 0.03, 0.15)
+    _compare(_built(name), inputs, dtype, ours, 0.03, 0.15)
 
 
 def test_whisper() -> None:
@@ -67,6 +69,18 @@ def test_llama_vision() -> None:
         "aspect_ratio_mask": torch.ones(1, 1, 4, device="meta"),
     }
     _compare(_built("llama-3.2-11b-vision"), inputs, "bf16", ours, 0.03, 0.15)
+
+
+def test_wan() -> None:
+    """Of a video of 480 x 832 pixels and 81 frames. Its norms, shifts and sums run in fp32."""
+    diffusers = pytest.importorskip("diffusers")
+    said = {key: value for key, value in load.config_of("wan-2.1-t2v-14b").items() if key != "torch_dtype"}
+    with torch.device("meta"):
+        module = diffusers.WanTransformer3DModel.from_config(said).eval()
+    video, text = torch.zeros(1, 16, 21, 60, 104, device="meta"), torch.zeros(1, 512, 4096, device="meta")
+    inputs = {"hidden_states": video, "timestep": _ids(1), "encoder_hidden_states": text}
+    ours = gnomon.predict("wan-2.1-t2v-14b", on=CHIP, tokens=21 * 30 * 52, engine="torch")
+    _compare(module, inputs, "bf16", ours, 0.03, 0.3)
 
 
 def test_dit() -> None:

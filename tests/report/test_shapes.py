@@ -42,7 +42,7 @@ def test_every_model_can_be_opened() -> None:
 
 
 def test_every_kind_of_half_has_words() -> None:
-    parts = {"linear", "table", "convolution", "norm"}
+    parts = {"linear", "table", "convolution", "norm", "modulation"}
     assert set(_WORDS) == set(KINDS) - parts
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from gnomon.graph.base import Graph
-from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.site import STATE
+from gnomon.graph.dtypes import STATE, width
 from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Op, Shape
 from gnomon.spec.workload import Batch, Floats
 

@@ -15,6 +15,8 @@ from gnomon.spec.workload import Batch, Floats
 BLOCK = 128
 """Tokens that kernels over whole sequences take at a time (`gnomon.cost.attention`): a document never shares one with
 the next."""
+MASK_BYTES = 2.0
+"""Bytes of one number that is added to a score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,16 @@ class CoreAttention(Attention):
     """
 
     causal: bool = True
+    keys: float | None = None
+    """Tokens that one sees on average, itself included, where neither causality nor a sliding window says it."""
+    pieces: int = 1
+    """Parts of a sequence that attend only to themselves."""
+    masked: bool = False
+    """A number for each pair and head is read and added to its score."""
+    learned: bool = False
+    """Those numbers have gradients."""
+    each: tuple[float, int] | None = None
+    """Sequences for each one of the batch, and their length, where they are not the batch's own: images of a text."""
     over: int = 1
     """Ranks that a sequence lies on; each meets the keys of all."""
     traded: bool = False
@@ -34,7 +46,9 @@ class CoreAttention(Attention):
     def _pairs(self, batch: Batch) -> Floats:
         """Query-key pairs of one head on one rank."""
         length = self.over * batch.prompt
-        if self.causal and self.window is None:
+        if self.keys is not None:
+            pairs = batch.prefill_tokens * self.keys
+        elif self.causal and self.window is None:
             pairs = self.over * batch.prefill_pairs - (self.over - 1) / 2 * batch.prefill_tokens
         elif batch.documents is not None:
             pairs = batch.documents.total(self._of_document) / self.over
@@ -59,16 +73,25 @@ class CoreAttention(Attention):
         reach = np.minimum(self.window.length // 2, length - 1)
         return np.asarray(1 + reach * (2 * length - reach - 1) / np.maximum(length, 1))
 
+    def _own(self, batch: Batch) -> Batch:
+        """The sequences it runs over."""
+        return batch if self.each is None else Batch.prefill(batch.prefills * self.each[0], self.each[1])
+
     def queries(self, batch: Batch) -> Floats:
-        return batch.prefill_tokens * (self.over if self.traded else 1)
+        return self._own(batch).prefill_tokens * (self.over if self.traded else 1)
+
+    def flops(self, batch: Batch) -> Floats:
+        return Attention.flops(self, self._own(batch))
 
     def shape(self, batch: Batch) -> Shape:
         """Kernels take heads of one width: the mean over the matmuls."""
+        own = self._own(batch)
         wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
         mean = (wide * self.head_dim + narrow * self.values) / (wide + narrow)
-        sums = {"sequences": batch.prefills, "tokens": self.queries(batch), "pairs": self._pairs(batch)}
-        sums |= {"context": self.over * batch.prefill_context} | self._by_document(batch)
-        beside = {"bends": 2} if self.capped else {}
+        sums = {"sequences": own.prefills * self.pieces, "tokens": self.queries(batch), "pairs": self._pairs(own)}
+        sums |= {"context": self.over * own.prefill_context} | self._by_document(own)
+        beside = {"bends": 2.0} if self.capped else {}
+        beside |= {"efficiency": self.efficiency} if self.efficiency != 1 else {}
         return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=mean, **beside)
 
     def _by_document(self, batch: Batch) -> Shape:
@@ -97,12 +120,14 @@ class CoreAttention(Attention):
 
     def recomputed_flops(self, batch: Batch) -> Floats:
         """Of the five matmuls of the backward pass, one computes the scores again."""
-        return 2.0 * self._pairs(batch) * self.heads * self.head_dim
+        return 2.0 * self._pairs(self._own(batch)) * self.heads * self.head_dim
 
     def bytes(self, batch: Batch) -> Floats:
         """Forward queries, keys and values are read and the result written; backward all four and the result's
-        gradient are read, and three gradients written."""
-        passes = 2.0 if self.phase == "backward" else 1.0
+        gradient are read, and three gradients written. A mask is read, and backward its gradient written."""
+        own, backward = self._own(batch), self.phase == "backward"
         each = (self.head_dim + self.values) * width(self.dtype)
-        keys = self.over * batch.prefill_context * self.kv_heads
-        return passes * each * (keys + self.queries(batch) * self.heads)
+        keys = self.over * own.prefill_context * self.kv_heads
+        values = (2.0 if backward else 1.0) * each * (keys + self.queries(batch) * self.heads)
+        passes = (1 + (backward and self.learned)) * self.masked
+        return values + passes * self._pairs(own) * self.heads * MASK_BYTES if passes else values

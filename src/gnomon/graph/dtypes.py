@@ -21,6 +21,9 @@ WIDTH = {
 }
 """Bytes of a value, without the scales that a block of values shares (`spec.formats`)."""
 
+STATE = "bf16"
+"""Activations between operators of a serving engine stay in this format whatever the weights are in."""
+
 
 def width(dtype: str) -> float:
     """Bytes of one value."""

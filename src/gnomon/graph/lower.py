@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.cuts import mixer_obstacle, widest
+from gnomon.graph.dtypes import STATE
 from gnomon.graph.layers import Cut, NodePass, Paged, Writer, write
 from gnomon.graph.layers.ends import embedding, head
-from gnomon.graph.lowering.site import STATE
-from gnomon.graph.ops import Op
-from gnomon.graph.passes.quantise import quantised
+from gnomon.graph.passes.forward import forward_ops
 from gnomon.graph.sizes import merged
 from gnomon.graph.stages import ENDS
-from gnomon.graph.style import NOTHING, SERVED
+from gnomon.graph.style import SERVED
 from gnomon.graph.support import check_priced
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import Model, MoeFfn, Strategy
@@ -126,19 +124,10 @@ def lower_cut(model: Model, cut: Cut, ends: Collection[str] = ENDS, passes: Sequ
             nodes = one(part, nodes, writer)
         return nodes
 
-    ops = list(_ops(rewritten("embedding", embedding))) if ENDS[0] in ends else []
+    ops = list(forward_ops(rewritten("embedding", embedding))) if ENDS[0] in ends else []
     for block in merged(model.blocks):
         layer = rewritten("layer", lambda writer, own=block: write(writer, own), block.formats)  # type: ignore[misc]
-        ops += _ops(layer, block.count)
+        ops += forward_ops(layer, block.count)
     if ENDS[1] in ends:
-        ops += _ops(rewritten("head", head))
+        ops += forward_ops(rewritten("head", head))
     return Graph(tuple(merged(ops)))
-
-
-def _ops(nodes: Iterable[TapeNode], count: int = 1) -> Iterator[Op]:
-    """What a step runs forward, of so many equal layers, but for kernels that are part of others."""
-    for node in nodes:
-        if node.kernel is not None and node.kernel[0] is NOTHING:
-            continue
-        for op in node.forward:
-            yield from quantised(op if count == 1 else replace(op, count=op.count * count))

@@ -26,8 +26,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from gnomon.graph.algebra import Algebra
-    from gnomon.graph.attention_span import SpanAttention
     from gnomon.graph.host_ops import HostRead
+    from gnomon.graph.source_attention import SourceAttention
 
 ROW_BYTES = 16
 """Rows of matrices that begin at multiples of this suit every kernel; others go to kernels that copy value by value."""
@@ -406,5 +406,5 @@ class Collective:
 
 Op = Union[
     Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective,
-    "Algebra", "SpanAttention", "HostRead",
+    "Algebra", "SourceAttention", "HostRead",
 ]  # fmt: skip

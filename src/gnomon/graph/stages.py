@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.site import STATE
+from gnomon.graph.dtypes import STATE, width
 from gnomon.graph.ops import TOKENS, Collective, Op
 from gnomon.spec import Block, Model, Strategy
 

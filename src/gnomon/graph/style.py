@@ -122,6 +122,25 @@ class KernelStyle:
     """With sequence parallelism, the gathered input of a GEMM is saved; else its shard is saved and gathered again."""
     overlap_by_weight: bool = True
     """Collectives of the backward pass overlap with the GEMMs by weight."""
+    modulate: Stream = Stream(1, 1, 2, 1)
+    """A shift and a scale of a sample, on all its tokens."""
+    scaled: Stream = Stream(1, 1, 2, 1)
+    """A gate or a scale, one number for all tokens of a sample."""
+    beside_attention: Stream = NOTHING
+    """What the code around attention moves besides, in values per value of its queries."""
+    kept_source: Stream = NOTHING
+    """What keys and values of a source are moved by to be kept, in values per value of theirs."""
+    masked: bool = False
+    """Scores get a mask added, which takes a kernel that reads it."""
+    skips_windows: bool = True
+    """Kernels skip what is outside a sliding window; else it is masked."""
+    window_mask: Stream = NOTHING
+    """What makes that mask for each layer, in values per pair of tokens."""
+    attention_efficiency: float = 1.0
+    masked_efficiency: float = 1.0
+    """Throughput of attention relative to the profile's, without and with a mask."""
+    uncached: float = 0.0
+    """Kernels below this efficiency are bound by their own instructions and gain nothing from a cache."""
     routes_once: bool = False
     """A token is sent to another node once for all experts it visits there, and handed on inside (DeepEP); else a copy
     for each expert crosses."""

@@ -9,8 +9,17 @@ from collections.abc import Iterator
 
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
-from gnomon.graph.lowering.plain import check_plain
-from gnomon.spec import AttentionMixer, Block, CrossAttention, Format, LatentAttention, Model, MoeFfn
+from gnomon.spec import (
+    AttentionMixer,
+    Block,
+    CrossAttention,
+    DenseFfn,
+    Format,
+    LatentAttention,
+    Model,
+    MoeFfn,
+    Tower,
+)
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
@@ -79,3 +88,53 @@ def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
         yield "attention in both directions"
     if mixer.relative_buckets:
         yield "learned distances"
+
+
+def check_network(model: Model) -> None:
+    """Raise where a layer of the network has no plain kernels."""
+    why = check_plain(model.blocks)
+    if why:
+        raise InputError(f"{model.name} cannot be priced in plain kernels: it has {why}", where="model")
+
+
+def check_tower(tower: Tower, tp: int) -> None:
+    """Raise where a tower has layers without plain kernels, or such that `tp` ranks cannot share."""
+    why = check_plain(tower.blocks)
+    if why:
+        raise InputError(f"its {tower.name} part cannot be priced yet: it has {why}", where="model")
+    for block in tower.blocks:
+        heads = block.mixer.heads if isinstance(block.mixer, AttentionMixer) else tp
+        inner = block.ffn.inner if isinstance(block.ffn, DenseFfn) else tp
+        for what, size in (("attention heads", heads), ("feed-forward channels", inner)):
+            if size % tp:
+                near = max(degree for degree in range(1, tp) if not size % degree)
+                message = f"its {tower.name} part has {size} {what}, which {tp} does not divide"
+                raise InputError(message, where="--tp", hint=f"The nearest degree that works is {near}.")
+
+
+def check_plain(blocks: tuple[Block, ...]) -> str:
+    """What of some layers has no plain kernels; empty where all has."""
+    for block in blocks:
+        for part in (block.mixer, block.ffn):
+            if part is not None and not isinstance(part, (AttentionMixer, CrossAttention, DenseFfn)):
+                return f"layers of another kind ({type(part).__name__})"
+        if isinstance(block.mixer, AttentionMixer):
+            why = _unusual(block.mixer)
+            if why:
+                return why
+        if block.parallel:
+            return "attention and feed-forward side by side"
+    return ""
+
+
+def _unusual(shape: AttentionMixer) -> str:
+    features = {
+        "a causal window": shape.causal and shape.window is not None,
+        "capped attention scores": shape.logit_cap is not None,
+        "attention sinks": shape.sinks,
+        "gated attention": shape.output_gate,
+        "ALiBi position biases": shape.alibi,
+        "keys and values of other layers": shape.shared_kv,
+        "values that are its keys": shape.tied_values,
+    }
+    return next((name for name, there in features.items() if there), "")

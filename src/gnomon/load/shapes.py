@@ -26,6 +26,7 @@ from gnomon.spec import (
     Mamba,
     Mamba2,
     Model,
+    Modulation,
     MoeFfn,
     Norm,
     NotModelled,
@@ -49,6 +50,7 @@ KINDS: dict[str, type] = {
     "table": Embedding,
     "convolution": ConvolutionLayer,
     "norm": Norm,
+    "modulation": Modulation,
 }
 """The word that `kind` holds, where a field may hold several nouns."""
 _NAMES = {noun: kind for kind, noun in KINDS.items()}
@@ -60,6 +62,7 @@ NEEDS: dict[type, dict[str, str]] = {
         "qk_norm_whole": "qk_norm", "qk_norm_weight": "qk_norm", "qk_norm_bias": "qk_norm", "key_bias": "qkv_bias",
         "chunked": "window",
     },
+    CrossAttention: {"qk_norm_whole": "qk_norm"},
     MoeFfn: {"shared_gate": "shared_inner"},
 }  # fmt: skip
 """Fields that say nothing without another."""

@@ -20,7 +20,7 @@ def layer_lines(blocks: Sequence[Shape]) -> list[str]:
         kinds[text] = kinds.get(text, 0) + block["count"]
         order.append((text, block["count"]))
     letters = dict(zip(kinds, _letters(), strict=False))
-    width = max(len(f"{count:,}") for count in kinds.values())
+    width = max((len(f"{count:,}") for count in kinds.values()), default=0)
     marks = len(kinds) > 1
     lines = [
         f"{INDENT}{f'{letters[text]}  ' if marks else ''}{count:>{width},} x  {text}" for text, count in kinds.items()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gnomon.spec.mixers import AttentionMixer, CrossAttention, Indexer, LatentAttention
     from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
     from gnomon.spec.network import NetworkStep
-    from gnomon.spec.parts import ConvolutionLayer, Embedding, Linear, Norm, Part, Tensor
+    from gnomon.spec.parts import ConvolutionLayer, Embedding, Linear, Modulation, Norm, Part, Tensor
     from gnomon.spec.plan import EngineChoice, Plan, PlanPool, Strategy
     from gnomon.spec.preprocessor import ImageTokens, VisionPreprocessor
     from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
@@ -54,6 +54,7 @@ __all__ = [
     "Mamba2",
     "Mixer",
     "Model",
+    "Modulation",
     "MoeFfn",
     "NetworkStep",
     "Node",
@@ -90,7 +91,7 @@ _HOMES = {
     "mixers": "AttentionMixer, CrossAttention, Indexer, LatentAttention",
     "model": "Block, Ffn, Mixer, Model, Tower",
     "network": "NetworkStep",
-    "parts": "ConvolutionLayer, Embedding, Linear, Norm, Part, Tensor",
+    "parts": "ConvolutionLayer, Embedding, Linear, Modulation, Norm, Part, Tensor",
     "plan": "EngineChoice, Plan, PlanPool, Strategy",
     "recurrent": "GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution",
     "serving": "ServingLimits",

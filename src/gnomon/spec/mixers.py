@@ -179,6 +179,8 @@ class CrossAttention(MixerBase):
     value_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    qk_norm_whole: bool = False
+    """The norm of queries and keys has a weight for every head's every channel, not one for all heads."""
 
     def tensors(self, hidden: int) -> Iterator[Tensor]:
         q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -190,7 +192,7 @@ class CrossAttention(MixerBase):
         yield from vector(kv_width, self.key_bias)
         yield from vector(kv_width, self.value_bias)
         yield from vector(hidden, self.out_bias)
-        yield from vector(2 * self.head_dim, self.qk_norm)
+        yield from vector(q_width + kv_width if self.qk_norm_whole else 2 * self.head_dim, self.qk_norm)
 
     def source_values(self, tp: int = 1) -> int:
         """Numbers kept of a token of the source."""

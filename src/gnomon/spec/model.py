@@ -9,7 +9,7 @@ from gnomon.spec.answers import NotModelled
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
 from gnomon.spec.mixers import AttentionMixer, CrossAttention, LatentAttention
-from gnomon.spec.parts import VECTOR, Part, Tensor, count, part_tensors, vector
+from gnomon.spec.parts import VECTOR, Embedding, Linear, Modulation, Part, Tensor, count, part_tensors, vector
 from gnomon.spec.preprocessor import VisionPreprocessor
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
 
@@ -62,6 +62,16 @@ class Block:
         return sum(half is not None for half in (self.mixer, self.cross, self.ffn))
 
     @property
+    def modulated(self) -> bool:
+        """Whether its halves are shifted, scaled and gated by what is made of a sample's time and class."""
+        return any(isinstance(part, Modulation) or (isinstance(part, Linear) and part.once) for part in self.extras)
+
+    @property
+    def gated(self) -> bool:
+        """Whether a learned number scales what each half gives."""
+        return any(isinstance(part, Embedding) and part.rows == part.width == 1 for part in self.extras)
+
+    @property
     def stream_norms(self) -> int:
         return self.halves if self.norms is None else self.norms
 
@@ -108,6 +118,24 @@ class Tower:
     def norm_parameters(self) -> int:
         """Of one norm over the stream."""
         return self.hidden * (self.norm_weight + self.norm_bias)
+
+    @property
+    def network(self) -> Model:
+        """It alone, as a network that ends where the decoder begins."""
+        return Model(
+            name=self.name,
+            family="",
+            hidden=self.hidden,
+            vocab=0,
+            blocks=self.blocks,
+            max_context=self.intake.positions,
+            norm_bias=self.norm_bias,
+            norm_weight=self.norm_weight,
+            final_norm=self.final_norm,
+            has_head=False,
+            stem=self.stem,
+            tail=self.tail,
+        )
 
     @property
     def end_parameters(self) -> int:

@@ -92,7 +92,19 @@ class Norm:
         yield from vector(self.width * (1 + self.bias))
 
 
-Part = Linear | Embedding | ConvolutionLayer | Norm
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modulation:
+    """Learned shifts, scales and gates, to which those of a sample's time are added."""
+
+    name: str
+    width: int
+    rows: int = 6
+
+    def tensors(self) -> Iterator[Tensor]:
+        yield Tensor(VECTOR, self.rows, self.width)
+
+
+Part = Linear | Embedding | ConvolutionLayer | Norm | Modulation
 """What stands before, between or after blocks and is not one of their halves."""
 
 

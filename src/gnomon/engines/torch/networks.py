@@ -16,8 +16,8 @@ from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.networks import check_network, decoder_graph, diffusion_graph, encoder_graph
-from gnomon.graph.lowering.towers import tower_graph
+from gnomon.graph.networks import decoder_graph, diffusion_graph, encoder_graph, tower_graph
+from gnomon.graph.support import check_network
 from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy
 
 FORMATS = ("bf16", "fp16", "fp32")
@@ -50,7 +50,7 @@ def pieces(
     found = []
     if step.taken is not None and step.towered:
         tower = model.towers[0]
-        graph = tower_graph(tower, step.taken, published(model, tower), Strategy(), dtype)
+        graph = tower_graph(tower, step.taken, published(model, tower, dtype), Strategy(), dtype)
         found.append(tower_piece(graph, step, launch, launches, machine))
     n = step.sequences
     batch = Batch.decode(n, step.context) if step.decode else Batch.prefill(n, step.tokens)
@@ -92,9 +92,9 @@ def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse
 
 
 def _graph(model: Model, step: NetworkStep, dtype: str) -> Graph:
-    kernels = published(model, model)
+    style = published(model, model, dtype)
     if model.kind == "encoder":
-        return encoder_graph(model, kernels, step.tokens, dtype, head=True)
+        return encoder_graph(model, style, step.tokens, dtype, head=True)
     if model.kind == "diffusion":
-        return diffusion_graph(model, kernels, step.tokens, dtype)
-    return decoder_graph(model, kernels, step.tokens, step.source, dtype)
+        return diffusion_graph(model, style, step.tokens, step.source, dtype)
+    return decoder_graph(model, style, step.tokens, step.source, dtype)

@@ -11,17 +11,18 @@ from gnomon.engines.torch.eager.forms import find_efficiency
 from gnomon.engines.torch.eager.streams import STRIDED
 from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.style import style
-from gnomon.graph.lowering.plain import Kernels
-from gnomon.graph.style import NOTHING, KernelStyle, Stream
+from gnomon.graph.dtypes import width
+from gnomon.graph.layers.writer import WIDE
+from gnomon.graph.style import NOTHING, POINTWISE, STREAMING_EFFICIENCY, KernelStyle, Stream
 from gnomon.spec import Model, Tower
 
 
-def published(model: Model, part: Model | Tower) -> Kernels:
+def published(model: Model, part: Model | Tower, dtype: str = "bf16") -> KernelStyle:
     """The kernels of one part of a network."""
     centred, tower = part.norm_bias or model.centred_norms, isinstance(part, Tower)
     own = half_style(replace(model, norm_bias=centred))
     if not centred:
-        own = replace(own, norm=_root_mean_square())
+        own = replace(own, norm=_root_mean_square(wide=width(dtype) == WIDE))
     broadcast, heads, copy = _efficiency("broadcast"), _efficiency("copy.heads"), _efficiency("copy")
     # Keys and values of a source are each concatenated with an empty cache.
     beside, kept = NOTHING, Stream.chain(*2 * [(0.5, 0.5, heads)])
@@ -32,7 +33,7 @@ def published(model: Model, part: Model | Tower) -> Kernels:
     if model.family == "modernbert":
         # GEMMs are fused, and gate and up are the halves of one result.
         product = replace(own.product, efficiency=broadcast)
-        own = replace(own, joined=True, rope=_rope_in_fp32(), product=product)
+        own = replace(own, joined=True, rope=_rope_in_fp32(wide=width(dtype) == WIDE), product=product)
     if model.family == "whisper":
         # Queries are scaled; heads are transposed for queries, keys and values, and back.
         beside = Stream.chain((1, 1, _efficiency("add")), *4 * [(1, 1, heads)])
@@ -40,18 +41,45 @@ def published(model: Model, part: Model | Tower) -> Kernels:
         if tower:
             # Its convolutions leave channels first, and every residual after them is strided.
             own = replace(own, residual=replace(own.residual, efficiency=_efficiency("pointwise.strided", STRIDED)))
-    return Kernels(
-        style=own,
-        beside=beside,
-        kept=kept,
-        scaled=Stream(1, 1, 0, 0, efficiency=broadcast),
+    if model.family == "dit":
+        # What attention gives is divided by a factor of 1.
+        beside = POINTWISE
+    modulate, scaled = Stream.chain(*2 * [(1, 1, broadcast)]), Stream(1, 1, 0, 0, efficiency=broadcast)
+    if model.family == "wan" and not tower:
+        own, modulate, scaled = _modulated_in_fp32(own)
+    return replace(
+        own,
+        beside_attention=beside,
+        kept_source=kept,
+        modulate=modulate,
+        scaled=POINTWISE if model.family == "mllama" else scaled,
         # Llama's tower masks tiles that an image does not fill.
         masked=model.family == "mllama" and tower,
-        efficiency=_efficiency("attention"),
+        attention_efficiency=_efficiency("attention"),
         masked_efficiency=_efficiency("attention.efficient"),
-        skips=False,
+        skips_windows=False,
         # The mask is broadcast over sequences and converted to numbers: cleared, then filled.
         window_mask=Stream.chain((0.1, 0.5, broadcast), (0, 1, _efficiency("zero")), (1.5, 1, _efficiency("add"))),
+    )
+
+
+def _modulated_in_fp32(own: KernelStyle) -> tuple[KernelStyle, Stream, Stream]:
+    """Norms, shifts, scales, gates and the sums behind them in fp32: the stream is widened and narrowed around each.
+    Queries and keys are normed over all heads, and turn in fp32."""
+    widen, narrow = (1, 2, _efficiency("widen")), (2, 1, _efficiency("narrow"))
+    across, add = _efficiency("broadcast", wide=True), _efficiency("add", wide=True)
+    norm = Stream.chain(widen, (2, 2, _efficiency("layer_norm", wide=True)), narrow)
+    turned = [(0.5, 1, across)] * 4 + [(2, 0.5, _efficiency("pointwise.strided", STRIDED, wide=True))] * 2
+    return (
+        replace(
+            own,
+            norm=norm,
+            head_norm=_root_mean_square(wide=False),
+            residual=Stream.chain(widen, (4, 2, add), narrow),
+            rope=Stream.chain(*turned),
+        ),
+        Stream.chain(*2 * [(2, 2, across)]),
+        Stream(1, 2, 0, 0, efficiency=across),
     )
 
 
@@ -65,12 +93,20 @@ def half_style(model: Model) -> KernelStyle:
         gated=replace(own.gated, efficiency=_efficiency("silu")),
         plain=replace(own.plain, efficiency=_efficiency("gelu")),
         product=replace(own.product, efficiency=_efficiency("mul")),
+        rope_in_place=True,
+        uncached=STREAMING_EFFICIENCY,
     )
 
 
-def _root_mean_square() -> Stream:
+def _root_mean_square(wide: bool) -> Stream:
     """An RMS norm in separate kernels: widened, squared, averaged, scaled, narrowed and weighted, with two kernels over
-    one number per token between them."""
+    one number per token between them. Values of fp32 are neither widened nor narrowed."""
+    if wide:
+        across = _efficiency("broadcast", wide=True)
+        squared = (1, 1, _efficiency("mul", wide=True))
+        return Stream.chain(
+            squared, (1, 0, _efficiency("reduce.rows", wide=True)), (1, 1, across), (1, 1, across), small=2
+        )
     return Stream.chain(
         (1, 2, _efficiency("widen")),
         (2, 2, _efficiency("mul", wide=True)),
@@ -82,9 +118,14 @@ def _root_mean_square() -> Stream:
     )
 
 
-def _rope_in_fp32() -> Stream:
+def _rope_in_fp32(wide: bool) -> Stream:
     """Rotary embedding of queries and keys in fp32: widened twice, multiplied by two tables, rotated, added, cast."""
     across = _efficiency("broadcast", wide=True)
+    if wide:
+        half = (0.5, 0.5, across)
+        turned, added = (0.5, 0.5, _efficiency("copy", wide=True)), _efficiency("pointwise.strided", STRIDED, wide=True)
+        alone = (half, turned, half, (1, 0.5, added))
+        return Stream.chain(*alone, *alone)
     each = (
         (0.5, 1, _efficiency("widen")),
         (0.5, 1, _efficiency("widen")),

@@ -18,9 +18,8 @@ from gnomon.engines.vllm.drafts import NONE
 from gnomon.engines.vllm.releases import Release
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
-from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.site import STATE
-from gnomon.graph.lowering.towers import check_tower
+from gnomon.graph.dtypes import STATE, width
+from gnomon.graph.support import check_tower
 from gnomon.spec import ImageTokens, Model, NetworkStep
 from gnomon.spec.serving import ImageLimits
 

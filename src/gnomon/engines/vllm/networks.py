@@ -6,7 +6,6 @@ weights that are cut like the decoder's and stay in 16 bits; the decoder's steps
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.cost.machine import Machine
@@ -17,16 +16,10 @@ from gnomon.engines.vllm.releases import release
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
 from gnomon.graph import Graph
-from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.cross import cross
-from gnomon.graph.lowering.networks import check_network, encoder_graph
-from gnomon.graph.lowering.plain import Kernels
-from gnomon.graph.lowering.site import STATE, Site
-from gnomon.graph.lowering.streams import streamed
-from gnomon.graph.lowering.towers import check_tower, tower_graph
-from gnomon.graph.ops import Op
-from gnomon.graph.sizes import merged
-from gnomon.graph.style import NOTHING, KernelStyle, Stream
+from gnomon.graph.dtypes import STATE, width
+from gnomon.graph.networks import crossing_graph, encoder_graph, tower_graph
+from gnomon.graph.style import NOTHING, STREAMING_EFFICIENCY, KernelStyle, Stream
+from gnomon.graph.support import check_network, check_tower
 from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
 FORMATS = ("bf16", "fp16")
@@ -44,6 +37,8 @@ COMPILED = KernelStyle(
     plain=Stream(1, 1, 0, 0),
     loss=NOTHING,
     embedding=Stream(1, 1, 0, 0),
+    rope_in_place=True,
+    uncached=STREAMING_EFFICIENCY,
 )
 """What torch.compile makes of a layer: a residual and the norm behind it are one kernel."""
 
@@ -72,13 +67,12 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
     """The tower, where something goes through it, and the decoder or encoder over its own steps."""
     model, machine = deployment.model, Machine(deployment.pool, deployment.profile)
     if model.kind == "encoder":
-        graph = encoder_graph(
-            model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
-        )
+        graph = encoder_graph(model, COMPILED, step.tokens, deployment.dtype, head=False, strategy=deployment.strategy)
         return ((StepModel(graph=graph, machine=machine, host=engine.host(deployment)), steps),)
     found = [tower(deployment, step)] if step.taken is not None and step.towered else []
     own = engine.step_model(replace(deployment, model=model.alone))
-    crossing = Graph((*own.graph.ops, *_crossing(deployment, step.source)))
+    crossed = crossing_graph(model, COMPILED, deployment.strategy, deployment.dtype, step.source)
+    crossing = Graph((*own.graph.ops, *crossed.ops))
     return (*found, (replace(own, graph=crossing), steps))
 
 
@@ -147,26 +141,9 @@ def tower_dtype(deployment: Deployment) -> str:
     return deployment.dtype if width(deployment.dtype) == 2 else deployment.pool.chip.half
 
 
-def _kernels(tower: Tower, model: Model) -> Kernels:
+def _kernels(tower: Tower, model: Model) -> KernelStyle:
     """PyTorch's own, but for GEMMs that vLLM fuses, and its own kernels for rotary embedding and gating."""
     from gnomon.engines.torch.published import half_style
 
     own = half_style(replace(model, norm_bias=tower.norm_bias))
-    return Kernels(style=replace(own, joined=True, fused_activation=True, rope=COMPILED.rope, gated=COMPILED.gated))
-
-
-def _crossing(deployment: Deployment, source: int) -> Iterator[Op]:
-    """Cross-attention to the source between the halves of layers."""
-    model = deployment.model
-    for block in merged(model.blocks):
-        if block.cross is None:
-            continue
-        site = Site(
-            block=block,
-            hidden=model.hidden,
-            strategy=deployment.strategy,
-            dtype=deployment.dtype,
-            kv_dtype=deployment.kv_dtype,
-        )
-        yield from streamed("cross.norm", COMPILED.norm, site.hidden, site.count)
-        yield from cross(site, block.cross, COMPILED, source, "prefill")
+    return replace(own, joined=True, fused_activation=True, rope=COMPILED.rope, gated=COMPILED.gated)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from gnomon.engines.base import Deployment
 from gnomon.engines.vllm.experts import popularity_of
 from gnomon.engines.vllm.weights import StageWeights, weight_bytes
-from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.site import STATE
+from gnomon.graph.dtypes import STATE, width
 from gnomon.spec import MoeFfn
 
 

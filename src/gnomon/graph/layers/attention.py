@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.graph.layers import paged, whole
-from gnomon.graph.layers.whole import Heads
+from gnomon.graph.layers.heads import Heads
 from gnomon.graph.layers.writer import Writer
-from gnomon.graph.ops import TOKENS
+from gnomon.graph.ops import TOKENS, Elementwise
 from gnomon.graph.streams import streamed
+from gnomon.graph.style import NOTHING
 from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
@@ -31,7 +32,7 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
         yield replace(writer.widened(normed, q + own), parameters=_norm_parameters(shape, tp))
         queries, keys = "qn", "kn" if own else "k"
     turned = shape.head_dim if shape.rotary_dim is None else shape.rotary_dim
-    if turned and not writer.model.learned_positions:
+    if turned and (writer.cut.inference or not writer.model.learned_positions):
         values = (q + own) * turned // shape.head_dim if style.rope_in_place else q + own
         reads, sizes = (queries, keys) if own else (queries,), {"qr": q} | ({"kr": own} if own else {})
         yield writer.elementwise("attention.rope", style.rope, values, reads, sizes, False)
@@ -41,6 +42,10 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
         window=Window(shape.window, shape.chunked) if shape.window else None, sinks=shape.sinks,
         capped=shape.logit_cap is not None,
     )  # fmt: skip
+    if style.beside_attention is not NOTHING:
+        yield writer.elementwise("attention.copies", style.beside_attention, q, (), {}, False)
+    if shape.relative_buckets and writer.cut.trained:
+        yield distances(writer, shape, heads)
     if writer.cut.paged:
         yield from paged.softmax(writer, shape, of)
     else:
@@ -52,6 +57,19 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
         yield writer.elementwise("attention.gate", style.product, q, ("mixed", "gate"), {"gated": q}, True)
         mixed = "gated"
     yield writer.linear("attention.out", "out", mixed, {"attended": hidden}, q, bias=shape.out_bias)
+
+
+def distances(writer: Writer, shape: AttentionMixer, heads: int) -> TapeNode:
+    """A learned table of distances, as a number for each pair and head that all sequences of a step share."""
+    length = writer.cut.seq
+    size = heads * length * writer.value
+    op = Elementwise(name="attention.distances", rows=length, read_per_row=0.0, written_per_row=size)
+    back = Elementwise(name="attention.distances.by_weight", rows=length, read_per_row=size, written_per_row=0.0)
+    writer.sizes["distances"] = size
+    return TapeNode(
+        name=op.name, forward=(op,), wgrad=(back,), writes=("distances",), keeps=("distances",),
+        parameters=float(shape.relative_buckets * heads),
+    )  # fmt: skip
 
 
 def _shared(writer: Writer, kv: int) -> TapeNode:

@@ -48,6 +48,12 @@ class Cut:
     """Ranks that each expert's matrices are cut over."""
     paged: Paged | None = None
     """None where whole sequences run, as in training."""
+    inference: bool = False
+    """Outside training, as plain kernels run a step: prompts whole, decodes over a cache that is allocated anew."""
+    source: int = 0
+    """Tokens of a tower that each sequence attends to."""
+    grid: tuple[int, int] = (0, 0)
+    """Patches down and across, of an image."""
 
     @property
     def share(self) -> float:
@@ -57,6 +63,15 @@ class Cut:
     @property
     def rows(self) -> Rows:
         return Rows("tokens", self.share)
+
+    @property
+    def trained(self) -> bool:
+        return self.paged is None and not self.inference
+
+    def per_token(self, rows: Rows) -> float:
+        """Of rows that a step has, how many for each of its tokens."""
+        once = rows.of == "prefills" and self.seq
+        return rows.factor * self.cp / self.seq if once else rows.factor
 
     @property
     def routed(self) -> Rows:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from gnomon.graph.formats import gemm_dtype
-from gnomon.graph.layers.parts import parts
+from gnomon.graph.layers.modulation import shifted
+from gnomon.graph.layers.parts import once, parts
+from gnomon.graph.layers.towers import stem
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.ops import LOGITS, TOKENS, Elementwise
+from gnomon.graph.style import Stream
 from gnomon.graph.tape import RESULT, SOURCE, TapeNode
-from gnomon.spec import Embedding
+from gnomon.spec import Embedding, Linear
 
+COMPARED = Stream(2, 0, 2, 1)
+"""What is predicted beside its target, and the gradient of that."""
 LOSS_BYTES = 4.0
 """The loss is taken in fp32, and so is the choice of the next token."""
 
@@ -19,6 +24,9 @@ LOSS_BYTES = 4.0
 def embedding(writer: Writer) -> Iterator[TapeNode]:
     """Ranks hold rows of the table; each fills in what it has, and the sum makes it whole."""
     model, cut, style = writer.model, writer.cut, writer.style
+    if not model.vocab:
+        yield from stem(writer, TOKENS)
+        return
     writer.sizes[SOURCE] = 0.0
     vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
     made = "embedded" if any(not isinstance(part, Embedding) or part.rows > 1 for part in model.stem) else RESULT
@@ -37,20 +45,49 @@ def embedding(writer: Writer) -> Iterator[TapeNode]:
     yield from parts(writer, model.stem, "stem", made, RESULT)
 
 
-def head(writer: Writer) -> Iterator[TapeNode]:
+def head(writer: Writer, logits: bool = False) -> Iterator[TapeNode]:
+    """The stream to the loss, or to logits: of all tokens, or of those that `logits` are asked of."""
     writer.sizes[RESULT] = 0.0
     model, cut, style = writer.model, writer.cut, writer.style
     vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
-    rows, made = (LOGITS if cut.paged else TOKENS), SOURCE
+    rows, made = (LOGITS if cut.paged or logits else TOKENS), SOURCE
     if model.final_norm or cut.paged:
         yield writer.norm("head.norm", SOURCE, "normed", style.last_norm)
         made = "normed"
+    if model.blocks[0].modulated:
+        made = yield from _modulated(writer, made)
     made = yield from parts(writer, model.tail, "tail", made, rows=LOGITS if cut.paged else None)
+    if not model.vocab or not model.has_head:
+        yield from _compared(writer, made)
+        return
     whole = yield from writer.enter("head", made)
     dtype = gemm_dtype(model.head_format) if model.head_format and cut.paged else cut.dtype
-    logits = writer.linear("head.logits", "", whole, {"logits": vocab}, channels, rows, dtype=dtype)
-    yield replace(logits, parameters=0.0 if model.tied_embeddings else logits.parameters)
-    yield from _sample(writer) if cut.paged else _trained(writer, vocab)
+    scores = writer.as_stored(writer.linear("head.logits", "", whole, {"logits": vocab}, channels, rows, dtype=dtype))
+    yield replace(scores, parameters=0.0 if model.tied_embeddings else scores.parameters)
+    if cut.paged:
+        yield from _sample(writer)
+    elif cut.trained:
+        yield from _trained(writer, vocab)
+
+
+def _modulated(writer: Writer, read: str) -> Generator[TapeNode, None, str]:
+    """The last shift and scale, whose vectors are made once more of the time and the class where each layer makes its
+    own (DiT)."""
+    own = (part for part in writer.model.blocks[0].extras if isinstance(part, Linear))
+    for part in own:
+        if part.outputs == writer.model.hidden:
+            yield replace(once(writer, part, f"head.{part.name}", ""), parameters=0.0)
+    return (yield from shifted(writer, "head", read)) if writer.cut.trained else read
+
+
+def _compared(writer: Writer, read: str) -> Iterator[TapeNode]:
+    """The loss of what is no token, beside its target: of noise, of pixels, of a vector for a text."""
+    if not writer.cut.trained:
+        return
+    size = writer.sizes[read]
+    writer.sizes["error"] = 0.0
+    loss = writer.elementwise("head.loss", COMPARED, size / writer.value, (read,), {}, True)
+    yield replace(loss, writes=(RESULT,))
 
 
 def _sample(writer: Writer) -> Iterator[TapeNode]:

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from gnomon.graph.layers import paged, whole
-from gnomon.graph.layers.whole import Heads
+from gnomon.graph.layers.heads import Heads
 from gnomon.graph.layers.writer import WIDE, Writer
 from gnomon.graph.ops import Gemm, IndexScores, LatentDecode
 from gnomon.graph.tape import TapeNode

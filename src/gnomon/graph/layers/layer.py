@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 
+from gnomon.graph.layers import modulation
 from gnomon.graph.layers.attention import attention
+from gnomon.graph.layers.cross import cross
 from gnomon.graph.layers.ffn import dense, mixture
 from gnomon.graph.layers.latent import latent
 from gnomon.graph.layers.parts import parts
@@ -14,6 +16,7 @@ from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec import (
     AttentionMixer,
     Block,
+    CrossAttention,
     DenseFfn,
     GatedDelta,
     LatentAttention,
@@ -27,6 +30,7 @@ from gnomon.spec import (
 HALVES: Mapping[type, Callable[..., Iterator[TapeNode]]] = {
     AttentionMixer: attention,
     LatentAttention: latent,
+    CrossAttention: cross,
     Mamba: mamba,
     Mamba2: mamba2,
     GatedDelta: gated_delta,
@@ -39,26 +43,34 @@ HALVES: Mapping[type, Callable[..., Iterator[TapeNode]]] = {
 
 def layer(writer: Writer, block: Block) -> Iterator[TapeNode]:
     """From the residual stream to the residual stream."""
+    if block.modulated:
+        yield from modulation.made(writer, block.extras)
     yield from (_side_by_side if block.parallel else _in_turn)(writer, block)
-    yield from parts(writer, block.extras, "layer", "")
+    if not block.modulated:
+        yield from parts(writer, block.extras, "layer", "")
 
 
 def _in_turn(writer: Writer, block: Block) -> Iterator[TapeNode]:
-    """Two norms for each half stand around it."""
-    halves = [half for half in (block.mixer, block.ffn) if half is not None]
+    """Two norms for each half stand around it. A modulated half is shifted and scaled behind its norm, and gated."""
+    halves = [half for half in (block.mixer, block.cross, block.ffn) if half is not None]
     stream = SOURCE
     for place, half in enumerate(halves):
         part, normed, made = _names(half)
+        modulated = block.modulated and not isinstance(half, CrossAttention)
         if place or block.stream_norms >= block.halves:
             yield writer.norm(f"{part}.norm", stream, normed)
         else:  # what it reads was normed before
             normed = stream
+        if modulated:
+            normed = yield from modulation.shifted(writer, part, normed)
         yield from HALVES[type(half)](writer, half, normed)
         made = yield from _summed(writer, half, part, made)
+        if modulated or block.gated:
+            made = yield from modulation.gated(writer, part, made)
         if block.stream_norms == 2 * block.halves:
             yield writer.norm(f"{part}.post_norm", made, f"{part}.post", writer.style.lone_norm)
             made = f"{part}.post"
-        written = RESULT if place == len(halves) - 1 else "between"
+        written = RESULT if place == len(halves) - 1 else "between" if not place else "beyond"
         yield writer.residual(part, made, stream, written)
         stream = written
 
@@ -87,6 +99,8 @@ def _names(half: object) -> tuple[str, str, str]:
     """The part of a layer, what its norm gives it and what it makes."""
     if isinstance(half, DenseFfn | MoeFfn):
         return "ffn", "ready", "fed"
+    if isinstance(half, CrossAttention):
+        return "cross", "asking", "crossed"
     return ("attention" if isinstance(half, AttentionMixer | LatentAttention) else "mixer"), "normed", "attended"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.layers.cut import Paged
-from gnomon.graph.layers.whole import Heads
+from gnomon.graph.layers.heads import Heads
 from gnomon.graph.layers.writer import Writer, bare
 from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode
 from gnomon.graph.sizes import CACHED, DECODES, PROMPT_CONTEXT, TOKENS, Rows

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from gnomon.graph.core import CoreAttention
+from gnomon.graph.layers import plain
+from gnomon.graph.layers.heads import Heads
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.ops import PROMPT, ROW_BYTES, Gemm, Op, Rows, Size
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
-from gnomon.graph.windows import Window
 
 LSE_BYTES = 4.0
 """Fused attention saves one fp32 number per head and token."""
@@ -19,22 +20,10 @@ GRADIENT_BYTES = 4.0
 """Gradients that several blocks of threads add to are summed in fp32."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heads:
-    """What one rank's core attention works on."""
-
-    heads: int
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-    window: Window | None = None
-    causal: bool = True
-    sinks: bool = False
-    capped: bool = False
-
-
 def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
     """Queries, keys and values to `mixed`."""
+    if writer.cut.inference:
+        yield from plain.before(writer, of)
     if writer.style.softmax is None:
         yield _fused(writer, of, reads)
     else:
@@ -46,8 +35,8 @@ def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
     value, dtype = writer.value, writer.cut.dtype
     kernel = CoreAttention(
         name="attention.core", phase="forward", heads=of.heads, kv_heads=of.kv_heads, head_dim=of.key_dim,
-        value_dim=of.value_dim, window=of.window, causal=of.causal, over=writer.cut.cp, kv_dtype=dtype,
-        dtype=dtype, capped=of.capped,
+        value_dim=of.value_dim, over=writer.cut.cp, kv_dtype=dtype, dtype=dtype, capped=of.capped,
+        **plain.span(writer, of),
     )  # fmt: skip
     writer.sizes |= {"mixed": of.heads * of.value_dim * value, "lse": of.heads * LSE_BYTES}
     grouped = of.heads * (of.key_dim + of.value_dim) * value if of.kv_heads < of.heads else 0.0

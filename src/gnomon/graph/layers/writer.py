@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
+from math import gcd
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.formats import gemm_dtype
 from gnomon.graph.layers.cut import Cut
-from gnomon.graph.ops import TOKENS, Collective, Gemm, Op, Rows, Size
+from gnomon.graph.ops import ROW_BYTES, TOKENS, Collective, Gemm, Op, Rows, Size
 from gnomon.graph.streams import streamed
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.tape import RESULT, SOURCE, TapeNode
-from gnomon.spec import Model
+from gnomon.spec import AttentionMixer, Model
 from gnomon.spec.formats import Format, Formats
 
 WIDE = 4.0
 """Bytes of a value of a wide residual stream."""
+HALF = 2.0
+"""Bytes of a value of 16 bits."""
 
 READERS = ("", "_up", "_gate", ".qkv", ".q", ".k", ".v", ".up", ".gate", ".in", ".logits")
 """What follows the name of a part in those of the GEMMs that read what its tensor-parallel ranks gather."""
@@ -94,13 +98,19 @@ class Writer:
             return ()
         return tuple(f"{part}{name}" for name in READERS)
 
+    @cached_property
+    def distances(self) -> bool:
+        """Whether learned distances are added to scores, as a mask is: the first layer holds the table for all."""
+        mixers = (block.mixer for block in self.model.blocks)
+        return any(isinstance(one, AttentionMixer) and one.relative_buckets for one in mixers)
+
     def summed(self, part: str, read: str, name: str = "") -> Generator[TapeNode, None, str]:
         """Partial sums of the tensor-parallel ranks, reduced."""
         if self.cut.tp == 1:
             return read
         self.sizes[f"{part}.summed"] = self.stream
         kind = "reduce_scatter" if self.cut.sequence_parallel else "all_reduce"
-        name = name or (f"{part}.all_reduce" if self.cut.paged else f"{part}.leave")
+        name = name or (f"{part}.leave" if self.cut.trained else f"{part}.all_reduce")
         yield self.collective(name, kind, (read,), (f"{part}.summed",))
         return f"{part}.summed"
 
@@ -142,7 +152,8 @@ class Writer:
     ) -> TapeNode:  # fmt: skip
         """A weight matrix. `dtype` where it is not the one of its role."""
         n = sum(widths.values())
-        self.sizes |= {written: size * self.value * rows.factor for written, size in widths.items()}
+        each = self.value * self.cut.per_token(rows)
+        self.sizes |= {written: size * each for written, size in widths.items()}
         kept = read if self.style.keeps_gathered else self._shard.get(read, read)
         return TapeNode(
             name=name,
@@ -152,6 +163,16 @@ class Writer:
             keeps=(kept,),
             parameters=n * k + n * bias,
         )
+
+    def as_stored(self, node: TapeNode) -> TapeNode:
+        """A matrix whose rows begin where they do in plain code, as logits of an odd vocabulary. Training frameworks
+        pad them, and kernels of plain fp32 do not mind."""
+        (gemm,) = node.forward
+        assert isinstance(gemm, Gemm) and isinstance(gemm.n, int) and isinstance(gemm.k, int)
+        if not self.cut.inference or width(gemm.dtype) > HALF:
+            return node
+        inner, outer = (gcd(ROW_BYTES, int(size * HALF)) for size in (gemm.k, gemm.n))
+        return replace(node, forward=(replace(gemm, aligned=inner, out_aligned=outer),))
 
     def gate(
         self, prefix: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS
@@ -178,7 +199,7 @@ class Writer:
         size = values * self.value
         return TapeNode(
             name=name,
-            forward=(streamed(name, stream, size, rows, self.style.by_row),),
+            forward=(streamed(name, stream, size, rows, self.style.by_row, self.style.uncached),),
             kernel=(stream, size),
             reads=reads,
             writes=tuple(writes),

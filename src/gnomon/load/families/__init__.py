@@ -93,6 +93,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "stablelm": ("llama.stablelm", "StableLmForCausalLM", "StableLMEpochForCausalLM"),
     "starcoder2": ("llama.starcoder2", "Starcoder2ForCausalLM"),
     "t5": ("t5", "T5ForConditionalGeneration"),
+    "wan": ("wan", "WanTransformer3DModel"),
     "whisper": ("whisper", "WhisperForConditionalGeneration"),
     "xlm-roberta": ("bert", "XLMRobertaForMaskedLM", "XLMRobertaModel"),
 }

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
+from typing import Any
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.planning.deploy import refuse_techniques
@@ -162,9 +163,10 @@ def _encoder(model: Model, question: PredictQuestion, phase: str) -> NetworkWork
 
 
 def _diffusion(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
-    _only(model, question, "--image", "--steps")
+    _only(model, question, "--image", "--steps", *(["--source"] if model.towers else []))
     _no_cache(model, question)
-    tokens, pixels = model.max_context, f"{_side(model)}x{_side(model)}"
+    # A video has no side that follows from its patches.
+    tokens, pixels = model.max_context, "" if model.towers else f"{_side(model)}x{_side(model)}"
     if question.image is not None:
         if question.tokens is not None:
             raise InputError("is given together with --tokens, which sets the same", where="--image", hint="Give one.")
@@ -174,9 +176,15 @@ def _diffusion(model: Model, question: PredictQuestion, phase: str) -> NetworkWo
     repeats = _at_least(1, question.steps, "--steps")
     samples = "1 sample" if question.sequences == 1 else f"{question.sequences:,} samples"
     of = f", {pixels} pixels" if pixels else ""
-    what = f"{_times(repeats)} of {samples}{of} ({tokens:,} patches{_each(question.sequences)})"
-    step = NetworkStep(decode=False, sequences=question.sequences, tokens=tokens)
     filled: dict[str, int | str | None] = {"image": pixels or None, "tokens": tokens, "steps": repeats}
+    text: dict[str, Any] = {}
+    if model.towers:
+        intake, source = _source(model, question)
+        text = {"taken": intake.length(source), "pieces": 1}
+        of += f", attending to {source:,} tokens of text"
+        filled["source"] = source
+    what = f"{_times(repeats)} of {samples}{of} ({tokens:,} patches{_each(question.sequences)})"
+    step = NetworkStep(decode=False, sequences=question.sequences, tokens=tokens, **text)
     return NetworkWork(phase=phase, step=step, what=what, repeats=repeats, filled=filled)
 
 
@@ -199,13 +207,19 @@ def _latent_tokens(model: Model, height: int, width: int) -> int:
     return height // unit * (width // unit)
 
 
-def _translated(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
-    _only(model, question, "--source")
+def _source(model: Model, question: PredictQuestion) -> tuple[VisionPreprocessor, int]:
+    """What takes the tokens that a network attends to, and how many these are."""
     intake = intake_of(model)
     source = intake.positions if question.source is None else whole(question.source, "--source")
     if not 1 <= source <= max(intake.positions, 1):
         message = f"{source:,} is not between 1 and {intake.positions:,}, the maximum length"
         raise InputError(message, where="--source")
+    return intake, source
+
+
+def _translated(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
+    _only(model, question, "--source")
+    intake, source = _source(model, question)
     sound = any(isinstance(part, ConvolutionLayer) for part in model.towers[0].stem)
     noun = "audio frames" if sound else "source tokens"
     usual = " (the maximum)" if question.source is None else ""
