@@ -260,8 +260,8 @@ def test_whatever_is_shown_of_training_runs(model: str, on: str, name: str) -> N
 def test_a_model_that_does_not_decode_is_told_as_such(words: dict[str, int]) -> None:
     with pytest.raises(InputError, match=r"--model: bert-base has no decode"):
         gnomon.try_idea("gptq", model="bert-base", on="H100", **words)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"--model: dit-xl-2-256 cannot be priced in training"):
-        gnomon.try_idea("ring-attention", model="dit-xl-2-256", on="H100:8")
+    with pytest.raises(InputError, match=r"llama-3.2-11b-vision has layers that attend to images"):
+        gnomon.try_idea("ring-attention", model="llama-3.2-11b-vision", on="H100:8")
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama-2-7b"])

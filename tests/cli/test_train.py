@@ -44,6 +44,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
     words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3"
     words += " --with checkpoints --with vocabulary-parallel:barriers=2"
+    words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += (
         " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B --power-limit 0.4kW"
     )
@@ -70,6 +71,11 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "tokens": 300e9,
         "techniques": ("checkpoints", "vocabulary-parallel:barriers=2"),
         "power_limit_w": 400.0,
+        "images": 2,
+        "image": "640x480",
+        "source": 7,
+        "freeze": "vision",
+        "mtp_layers": 1,
     }
 
 
@@ -84,6 +90,7 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
     words = f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto --power-limit 400W"
+    words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     assert run(f"{words}{RUN}".split()) == 0
     ((name, (question,), _),) = calls.made
     assert name == "plan_training"
@@ -98,6 +105,11 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "engine": "torch",
         "techniques": ("auto",),
         "power_limit_w": 400.0,
+        "images": 2,
+        "image": "640x480",
+        "source": 7,
+        "freeze": "vision",
+        "mtp_layers": 1,
     }
 
 

@@ -170,6 +170,7 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "load.document_masking": (TRAINED_ON_LENGTHS | {"load": LENGTHS | {"packing": "wrapped"}}, True),
     "load.sampling": (TRAINED_ON_LENGTHS, "balanced"),
     "load.seed": (TRAINED_ON_LENGTHS, 3),
+    "load.mtp_layers": (TRAINED, 1),
     "goals": (SERVED, {"ttft_p90": "2s"}),
 }
 PLAN_RECORDS = {
@@ -191,6 +192,10 @@ PLAN_RECORDS = {
             "load.images",
         ),
         "what the plan was made for, which `gnomon verify` runs: no launch file has a load",
+    ),
+    **dict.fromkeys(
+        ("load.image", "load.freeze", "load.source"),
+        "what a step was priced for: no launch file trains towers, encoder-decoders or diffusion transformers",
     ),
 }
 """Fields of a plan that no launch file depends on, and why."""

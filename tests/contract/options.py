@@ -402,6 +402,22 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --schedule gpipe
   --no-sequence-parallel
   --cp-comm allgather
+simulate train qwen2-vl-2b --on H100:8 --seq 4096 --global-batch 16 --images 1
+  --images 2
+  --image 640x480
+  --freeze vision
+simulate train whisper-small --on H100:8 --seq 448 --global-batch 16
+  --source 700
+simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --ep 4
+  --mtp-layers 1
+plan train qwen2-vl-2b --cluster H100:2 --seq 2048 --global-batch 4 --images 1
+  --images 2
+  --image 640x480
+  --freeze vision
+plan train t5-large --cluster H100:2 --seq 512 --global-batch 4
+  --source 128
+plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4
+  --mtp-layers 1
 simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --ep 4
   --expert-tp 1
   --ep 8

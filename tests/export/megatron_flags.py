@@ -34,6 +34,7 @@ SWITCHES = (
 )
 WHOLE = (
     "--num-layers",
+    "--mtp-num-layers",
     "--hidden-size",
     "--ffn-hidden-size",
     "--num-attention-heads",

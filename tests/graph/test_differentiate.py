@@ -185,15 +185,6 @@ def test_sinks_slopes_and_gates_add_no_pairs() -> None:
     assert core.parameters == 64
 
 
-@pytest.mark.battery(8)
-@pytest.mark.parametrize("name", NAMES)
-def test_tapes_hold_all_parameters(name: str) -> None:
-    model, cut, style = load_model(name), Cut(seq=SEQ), STYLES["fused"]
-    parts = [embedding(model, cut, style), head(model, cut, style)]
-    parts += [layer(model, block, cut, style) for block in model.blocks for _ in range(block.count)]
-    assert sum(tape.parameters for tape in parts) == model.parameters
-
-
 def test_shared_keys_get_their_gradients_where_they_are_held() -> None:
     """A layer that reads another's keys and values adds its gradients to theirs, and saves none of them."""
     block = load_model("gemma-2-2b").blocks[0]

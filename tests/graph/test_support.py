@@ -61,8 +61,8 @@ def test_serving_refuses(name: str) -> None:
 def test_commands_refuse_before_they_search() -> None:
     with pytest.raises(InputError, match="whisper-small cannot be priced yet"):
         plan_serving("whisper-small", fleet="H100:8", rate=1, input=100, output=10)
-    with pytest.raises(InputError, match="whisper-small cannot be priced in training yet"):
-        simulate_training("whisper-small", on="H100:8", seq=128, global_batch=8)
+    with pytest.raises(InputError, match=r"llama-3\.2-11b-vision has layers that attend to images"):
+        simulate_training("llama-3.2-11b-vision", on="H100:8", seq=128, global_batch=8)
 
 
 @pytest.mark.parametrize("name", PRICED)
@@ -80,11 +80,10 @@ def test_most_of_the_catalog_is_priced() -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        _feature(relative_buckets=32),
         replace(dense(), blocks=(replace(dense().blocks[0], norms=3),)),
         replace(dense(), blocks=(replace(dense().blocks[0], extras=(Linear(name="x", inputs=1, outputs=1),)),)),
-        replace(dense(), has_head=False),
-        replace(dense(), vocab=0),
+        replace(dense(), towers=load_model("whisper-small").towers),
+        replace(dense(), blocks=(replace(dense().blocks[0], cross=load_model("whisper-small").blocks[0].cross),)),
     ],
 )
 def test_one_feature_is_enough(model: Model) -> None:

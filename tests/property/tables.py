@@ -45,7 +45,7 @@ def columns(kind: str, draw: Draw) -> Columns:
         return _attention(kind, draw)
     if kind.startswith("scan"):
         return _scan(kind, draw)
-    if kind in ("mla_decode", "index_scores"):
+    if kind in ("mla_decode", "mla_backward", "index_scores"):
         return _latent(kind, draw)
     if kind == "elementwise":
         return {"bytes_read": draw(1, 1e11), "bytes_written": draw(1, 1e11)}
@@ -84,7 +84,7 @@ def _scan(kind: str, draw: Draw) -> Columns:
 def _latent(kind: str, draw: Draw) -> Columns:
     keys = draw(1, 200_000)
     sizes = {"batch": draw(1, 512), "heads": draw(1, 128), "kv_len": keys}
-    if kind == "mla_decode":
+    if kind.startswith("mla"):
         return sizes | {"kv_rank": draw.of((256.0, 512.0)), "rope_dim": draw.of((32.0, 64.0))}
     return sizes | {"q_len": np.minimum(draw(1, 20_000), keys), "head_dim": draw.of((64.0, 128.0))}
 

@@ -80,16 +80,18 @@ class FrozenLayers(FrozenEmbedding):
 def test_frozen_weights_have_no_gradients_and_save_nothing_for_them(outside: dict[str, Any]) -> None:
     outside["frozen-layers"] = FrozenLayers()
     plain, frozen = simulate(), simulate(techniques=["frozen-layers"])
+    usual, tape = (tapes_of(one.step.job.model, one.step.cut, one.step.traits)["layer"] for one in (plain, frozen))
     (there, back), (same, less) = (
-        [sum(op.flops(one.step.batch)[0] for op in ops) for ops in (tape.forward_ops(), tape.backward_ops("none"))]
-        for one in (plain, frozen)
-        for tape in [tapes_of(one.step.job.model, one.step.cut, one.step.traits)["layer"]]
+        [sum(op.flops(frozen.step.batch)[0] for op in ops) for ops in (of.forward_ops(), of.backward_ops("none"))]
+        for of in (usual, tape)
     )
-    tape = tapes_of(frozen.step.job.model, frozen.step.cut, frozen.step.traits)["layer"]
-    assert same == there and tape.frozen_parameters == tape.parameters
+    assert same == there and not tape.parameters and tape.frozen_parameters == usual.parameters
     gemms = sum(op.flops(frozen.step.batch)[0] for op in tape.forward_ops() if op.kind == "gemm")
     assert back - less == pytest.approx(gemms, rel=1e-9), "the GEMMs by weight are left out"
     assert frozen.memory_parts[0]["activations"] < 0.8 * plain.memory_parts[0]["activations"]
+    trained = 1 - 16 * usual.parameters / plain.step.job.model.parameters
+    for part, share in (("weights", 1.0), ("gradients", trained), ("optimizer", trained)):
+        assert frozen.memory_parts[0][part] == pytest.approx(share * plain.memory_parts[0][part], rel=1e-9)
 
 
 @pytest.mark.parametrize("given", [RuntimeError("broken"), object()], ids=["raises", "is something else"])

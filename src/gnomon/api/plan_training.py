@@ -26,6 +26,8 @@ def plan_training(
     seq: int,
     global_batch: int,
     tokens: float | None = None,
+    images: int | None = None, image: str | None = None, source: int | None = None, freeze: str | None = None,
+    mtp_layers: int = 0,
     optimizer: str = "adamw",
     dtype: str | None = None,
     engine: str = "megatron",
@@ -54,10 +56,10 @@ def plan_training(
     `seed`.
     """
     question = PlanTrainingQuestion(
-        model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,
-        dtype=dtype, engine=engine, lengths=lengths, packing=packing, sampling=sampling,
-        document_masking=document_masking, seed=seed,
-        techniques=techniques, power_limit_w=power_limit_w, failures=failures,
+        model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, images=images,
+        image=image, source=source, freeze=freeze, mtp_layers=mtp_layers, optimizer=optimizer, dtype=dtype,
+        engine=engine, lengths=lengths, packing=packing, sampling=sampling, document_masking=document_masking,
+        seed=seed, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
         checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode, spares=spares,
         detection_time_s=detection_time_s, restart_time_s=restart_time_s, repair_time_s=repair_time_s, grid=grid,
     )  # fmt: skip
@@ -67,8 +69,9 @@ def plan_training(
 def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | None = None) -> TrainingPlanReport:
     """The best plan that a question asks for, with the command that starts it."""
     limit = question.power_limit_w
-    bound = on_grid(bind_training(question.model, question.cluster, question.engine, "--cluster", limit), question.grid)
-    bound = with_lengths(bound, question)
+    with placed(question.places()):
+        bound = bind_training(question.model, question.cluster, question.engine, "--cluster", limit, question.load)
+    bound = with_lengths(on_grid(bound, question.grid), question)
     asked = fault_tolerance(question, bound.pool)
     with placed(question.places()):
         found = plan_asked(question, bound, progress)

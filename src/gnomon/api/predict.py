@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gnomon.errors import placed
 from gnomon.load.tracing import is_script
 from gnomon.planning.steps.network_words import refuse_auto, refuse_for_script, refuse_for_training
 from gnomon.spec import Model, Pool
@@ -93,10 +94,12 @@ def _of_script(question: PredictQuestion) -> Prediction:
 
 def _of_training(question: PredictQuestion) -> Prediction:
     from gnomon.load.training import bind_training
-    from gnomon.planning.steps.training import predict_training, training_question
+    from gnomon.planning.steps.training import PLACES, predict_training, training_question
 
     refuse_for_training(question)
     asked = training_question(question)
-    return predict_training(
-        question, asked, bind_training(asked.model, asked.on, asked.engine, power_limit_w=question.power_limit_w)
-    )
+    with placed({name: PLACES.get(flag, flag) for name, flag in asked.places().items()}):
+        bound = bind_training(
+            asked.model, asked.on, asked.engine, power_limit_w=question.power_limit_w, load=asked.load
+        )
+    return predict_training(question, asked, bound)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gnomon.errors import placed
 from gnomon.execution.targets import with_targets
 from gnomon.load.reliability import fault_tolerance, on_grid
 from gnomon.load.training import bind_training, planned_step, with_lengths
@@ -45,6 +46,8 @@ def simulate_training(
     tokens: float | None = None,
     lengths: int | str | None = None, packing: str | None = None, sampling: str | None = None,
     document_masking: bool | None = None, seed: int = 0,
+    images: int | None = None, image: str | None = None, source: int | None = None, freeze: str | None = None,
+    mtp_layers: int = 0,
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
     failures: str | None = None,
@@ -64,7 +67,9 @@ def simulate_training(
     `2e-5/gpu-hour`) the run has failures, checkpoints and restarts in it, and the answer its goodput as `reliability`.
     `grid` names the power grid, for carbon. `lengths` is a distribution of the tokens of sequences, cut to `seq`, such
     as `lognormal:mean=700,cv=1.2` or `file:lengths.txt`; `packing`, `document_masking` and `sampling` say how batches
-    are made of them, as the engine usually does where they are None.
+    are made of them, as the engine usually does where they are None. `images` of a size
+    `image` go through the vision tower with each sequence, and what `freeze` names does not learn; `source` is the
+    length of an encoder's sequence; `mtp_layers` predict further tokens.
     """
     return answer(
         SimulateTrainingQuestion(
@@ -72,8 +77,9 @@ def simulate_training(
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
             sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp,
             layers_per_stage=layers_per_stage, dtype=dtype, engine=engine,
-            tokens=tokens, lengths=lengths, packing=packing, sampling=sampling, document_masking=document_masking,
-            seed=seed, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
+            tokens=tokens, images=images, image=image, source=source, freeze=freeze, mtp_layers=mtp_layers,
+            lengths=lengths, packing=packing, sampling=sampling, document_masking=document_masking, seed=seed,
+            techniques=techniques, power_limit_w=power_limit_w, failures=failures,
             checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode,
             spares=spares, detection_time_s=detection_time_s, restart_time_s=restart_time_s,
             repair_time_s=repair_time_s, grid=grid,
@@ -83,7 +89,9 @@ def simulate_training(
 
 def answer(question: SimulateTrainingQuestion) -> TrainingReport:
     """The step that a question asks for, and what its plan can be exported to."""
-    bound = bind_training(question.model, question.on, question.engine, power_limit_w=question.power_limit_w)
+    limit = question.power_limit_w
+    with placed(question.places()):
+        bound = bind_training(question.model, question.on, question.engine, power_limit_w=limit, load=question.load)
     bound = with_lengths(on_grid(bound, question.grid), question)
     asked = fault_tolerance(question, bound.pool)
     found = with_failures(report_step(possible_step(question, bound, {})), asked, question.run_given)

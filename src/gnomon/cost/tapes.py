@@ -12,11 +12,12 @@ from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape
+from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
-COMPUTE = (Gemm, Attention, Scan, LatentDecode, IndexScores)
+COMPUTE = (Gemm, Attention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators that follow the clock."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
@@ -107,7 +108,7 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> 
     networked = [op for op in ops if op.kind in COLLECTIVES]
     compute = [op for op in ops if isinstance(op, COMPUTE)]
     stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, COMPUTE)]
-    attention = [op for op in compute if isinstance(op, Attention)]
+    attention = [op for op in compute if isinstance(op, Attention | SourceAttention)]
 
     def total(figure: str, among: Iterable[Op]) -> Floats:
         return np.asarray(sum((op.count * getattr(op, figure)(batch) for op in among), np.zeros(1)))

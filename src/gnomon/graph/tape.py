@@ -71,17 +71,18 @@ class Tape:
 
     @property
     def parameters(self) -> float:
-        return sum(node.parameters for node in self.nodes)
+        """Those that are trained: they have gradients, and states of the optimizer."""
+        return sum(node.parameters for node in self.nodes if not node.frozen)
 
     @property
     def frozen_parameters(self) -> float:
-        """Of the parameters, those that are not trained."""
+        """Those that are not trained."""
         return sum(node.parameters for node in self.nodes if node.frozen)
 
     @property
     def experts(self) -> float:
-        """Of the parameters, those of experts."""
-        return sum(node.experts for node in self.nodes)
+        """Of the parameters that are trained, those of experts."""
+        return sum(node.experts for node in self.nodes if not node.frozen)
 
     @property
     def narrow_parameters(self) -> float:

@@ -245,12 +245,20 @@ def _load(fields: Fields, trains: bool) -> ServingLoad | TrainingLoad:
     return load
 
 
+MAX_IMAGES, MAX_MTP = 100_000, 64
+
+
 def _training_load(fields: Fields) -> TrainingLoad:
     return TrainingLoad(
         seq=fields.whole("seq", most=MAX_TOKENS),
         global_batch=fields.whole("global_batch", most=MAX_BATCH),
         tokens=_tokens(fields.raw("tokens", None), fields.spot("tokens")),
         sequences=read_sequences(fields) if fields.has("lengths") else None,
+        images=fields.whole("images", 0, least=0, most=MAX_IMAGES),
+        image=fields.text("image", ""),
+        source=fields.whole("source", 0, least=0, most=MAX_TOKENS),
+        freeze=fields.text("freeze", ""),
+        mtp_layers=fields.whole("mtp_layers", 0, least=0, most=MAX_MTP),
     )
 
 

@@ -21,6 +21,7 @@ from gnomon.load.objects import checked_model
 from gnomon.load.plan import plan_pool
 from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
+from gnomon.load.together import trained_network
 from gnomon.load.traces import known_lengths, located
 from gnomon.planning.power_limit import under_limit
 from gnomon.planning.training.asked import given_by, step_of
@@ -28,7 +29,6 @@ from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.packings import settled
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import EngineChoice, Model, Plan, Pool, TrainingLoad
-from gnomon.spec.answers import NotModelled
 from gnomon.spec.loads.lengths import lengths_of
 from gnomon.spec.loads.lengths.base import Lengths
 from gnomon.spec.loads.lengths.uniform import Uniform
@@ -38,19 +38,13 @@ from gnomon.spec.training import RANDOM
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import TRAINING, applied
 
+TEXT = TrainingLoad(seq=1, global_batch=1)
+"""Text alone, of any length."""
+
 
 def named_model(model: str | Path | Model) -> tuple[str, Model]:
     """A model and what it is called in an answer."""
     return (model.name, checked_model(model)) if isinstance(model, Model) else (str(model), load_model(model))
-
-
-def trained_on_text(model: Model) -> Model:
-    """A vision-language model as its decoder alone, which is what text trains: its tower is neither run nor loaded.
-    Other towers make what the decoder reads, and stay."""
-    if not model.towers or any(tower.name != "vision" for tower in model.towers):
-        return model
-    left = NotModelled(option="vision tower", why="a step of text neither runs nor loads it: the decoder alone learns")
-    return replace(model.alone, not_modelled=(*model.not_modelled, left))
 
 
 def job_of(plan: Plan, pool: Pool | None = None, engine: TrainingEngine | None = None) -> TrainingJob:
@@ -61,7 +55,7 @@ def job_of(plan: Plan, pool: Pool | None = None, engine: TrainingEngine | None =
     if plan.replicas != 1:
         hint = "Say how many copies learn together as strategy.dp."
         raise InputError(f"{plan.replicas} is not 1, as training needs it", where="replicas", hint=hint)
-    model, load = trained_on_text(load_model(plan.model)), plan.load
+    model, load = trained_network(load_model(plan.model), plan.load), plan.load
     if load.sequences is not None:
         known: Lengths = known_lengths(load.sequences.lengths)
         load = replace(load, sequences=replace(load.sequences, lengths=known))
@@ -104,14 +98,16 @@ def read_lengths(given: int | str, where: str) -> Lengths:
 
 
 def bind_training(
-    model: str | Path | Model, on: str | Pool, engine: str, where: str = "--on", power_limit_w: float | None = None
-) -> TrainingBinding:
-    """A question's names, each looked up once; `where` is the flag of the chips."""
+    model: str | Path | Model, on: str | Pool, engine: str, where: str = "--on", power_limit_w: float | None = None,
+    load: TrainingLoad = TEXT,
+) -> TrainingBinding:  # fmt: skip
+    """A question's names, each looked up once; `where` is the flag of the chips. `load` says what of the model is
+    trained."""
     pool = limited(parse_pool(on, where), power_limit_w)
     with named_by("--engine"):
         chosen = training_engine(engine)
     name, found = named_model(model)
-    found = trained_on_text(found)
+    found = trained_network(found, load)
     pool, profile = under_limit(pool, _profile(pool, chosen, found), POWER_LIMIT)
     return TrainingBinding(name=name, model=found, pool=pool, engine=chosen, profile=profile)
 

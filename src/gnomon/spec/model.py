@@ -9,6 +9,7 @@ from gnomon.spec.answers import NotModelled
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
 from gnomon.spec.mixers import AttentionMixer, CrossAttention, LatentAttention
+from gnomon.spec.network import TowerInput
 from gnomon.spec.parts import VECTOR, Embedding, Linear, Modulation, Part, Tensor, count, part_tensors, vector
 from gnomon.spec.preprocessor import VisionPreprocessor
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
@@ -180,6 +181,8 @@ class Model:
     tail: tuple[Part, ...] = ()
     """Beside the head: its bias, or what stands before it."""
     towers: tuple[Tower, ...] = ()
+    beside: tuple[TowerInput, ...] = ()
+    """What goes through each tower, where it is trained beside the decoder."""
     mtp: tuple[Block, ...] = ()
     """Layers that draft tokens beyond the next. They are loaded on demand, and not counted in `parameters`."""
     kept_dtype: str = ""
@@ -259,7 +262,17 @@ class Model:
     @property
     def alone(self) -> Model:
         """Its decoder without towers and without what looks at them between the halves of its layers."""
-        return replace(self, towers=(), blocks=tuple(replace(block, cross=None) for block in self.blocks))
+        return replace(self, towers=(), beside=(), blocks=tuple(replace(block, cross=None) for block in self.blocks))
+
+    @property
+    def attends(self) -> bool:
+        """Whether layers of the decoder attend to what a tower has made."""
+        return any(block.cross or isinstance(block.mixer, CrossAttention) for block in self.blocks)
+
+    @property
+    def source_tokens(self) -> int:
+        """Tokens of a tower that each sequence of a batch has."""
+        return sum(given.source for given in self.beside)
 
     @property
     def is_moe(self) -> bool:

@@ -8,6 +8,29 @@ from gnomon.spec.preprocessor import ImageTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TowerInput:
+    """What goes through a tower for each sequence of a training batch."""
+
+    taken: ImageTokens
+    pieces: int = 1
+    """Pictures, or stretches of sound or text."""
+    frozen: bool = False
+    """It runs forward alone, and does not learn."""
+    frozen_tail: bool = False
+    """What leads from it to the decoder does not learn."""
+
+    @property
+    def sequences(self) -> int:
+        """Of the tower, for each of the batch."""
+        return self.pieces * self.taken.sequences
+
+    @property
+    def source(self) -> int:
+        """Tokens that it leaves for each sequence."""
+        return self.pieces * self.taken.merged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkStep:
     """`sequences` alike. With a tower, each sequence has `pieces` pictures or stretches of sound or text."""
 

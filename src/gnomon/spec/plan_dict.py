@@ -71,7 +71,7 @@ def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
 
 def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
     if isinstance(load, TrainingLoad):
-        written = {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens}
+        written = {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens} | load.together
         return _without_empty(written | (load.sequences.described if load.sequences else {}))
     return _without_empty(
         {

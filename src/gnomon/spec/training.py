@@ -29,6 +29,8 @@ micro-batch one after the other, without padding."""
 RANDOM, GROUP_BY_LENGTH, BALANCED = SAMPLINGS = ("random", "group-by-length", "balanced")
 """Which sequences come together: any; of similar length (transformers' `group_by_length`); any, and dealt out within
 a step so that data-parallel ranks have equal work."""
+VISION, PROJECTOR = "vision", "projector"
+"""Parts of a vision-language model that may be frozen: its tower, and what leads from it to the decoder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,22 @@ class TrainingLoad:
     tokens: float | None = None
     sequences: Sequences | None = None
     """Where sequences differ in length: then `seq` is the most tokens of one, and what they are packed to."""
+    images: int = 0
+    """Of each sequence, through the vision tower; 0 trains the decoder on text alone."""
+    image: str = ""
+    """Their size, `1024x768`, the width first; what the tower was made for where nothing is said."""
+    source: int = 0
+    """Tokens of the encoder's sequence, or of the text that a diffusion transformer attends to; 0 for the most."""
+    freeze: str = ""
+    """Parts that do not learn, `vision` or `vision,projector`."""
+    mtp_layers: int = 0
+    """Layers that predict tokens after the next."""
+
+    @property
+    def together(self) -> dict[str, Any]:
+        """What is trained beside a decoder's text, where it is given."""
+        names = ("images", "image", "source", "freeze", "mtp_layers")
+        return {name: value for name in names if (value := getattr(self, name))}
 
     @property
     def step_tokens(self) -> float:

@@ -85,7 +85,6 @@ NOT_MODELLED = {
     "expert exchange behind other micro-batches": "overlap-moe-expert-parallel-comm delay-wgrad-compute",
     "CUDA graphs in training": "enable-cuda-graph cuda-graph-impl cuda-graph-scope external-cuda-graph",
     "several levels of context parallelism": "hierarchical-context-parallel-sizes",
-    "layers that draft tokens beyond the next": "mtp-num-layers",
     "states sharded over some of the ranks": (
         "num-distributed-optimizer-instances outer-dp-sharding-strategy hybrid-shard"
     ),

@@ -53,7 +53,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         strategy=strategy,
         techniques=_techniques(options),
         recipe=replace(recipe, micro_batch=micro),
-        load=load_of(seq, batch, steps),
+        load=replace(load_of(seq, batch, steps), mtp_layers=options.whole("mtp-num-layers", default=0, least=0)),
         batches=batches,
         dtype=dtype,
         ignored=(*options.ignored, *options.left()),

@@ -66,6 +66,7 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
 def options(job: TrainingJob) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
     check_job(job)
+    _check_text(job)
     _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
     values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(job)
@@ -75,6 +76,7 @@ def options(job: TrainingJob) -> dict[str, Value]:
 def check(job: TrainingJob) -> None:
     """Raise InputError where Megatron-LM would not train the job as it was priced."""
     check_job(job)
+    _check_text(job)
     if job.recipe.optimizer == "muon" and _fsdp(job):
         message = f"Megatron-LM has no Muon under Megatron-FSDP, which zero {job.recipe.zero} asks for"
         raise InputError(message, where="engine.settings.zero", hint="Use 1.")
@@ -109,6 +111,16 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         missing.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
     return [*missing, *_sequences(job), *common_not_expressed(job, plan, NAME), *_unsaid(job)]
+
+
+def _check_text(job: TrainingJob) -> None:
+    """Raise for a network that its programs for language models do not make."""
+    model = job.model
+    if model.beside or not model.vocab:
+        kind = "vision-language model" if model.kind == "multimodal" else f"{model.kind} network"
+        message = f"pretrain_gpt.py trains decoders of text, and {model.name} is a {kind}"
+        hint = "Write its recipe for Megatron-Bridge from the plan, whose degrees are Megatron's."
+        raise InputError(message, where="model", hint=hint)
 
 
 def _sequences(job: TrainingJob) -> list[str]:

@@ -30,6 +30,7 @@ def options(job: TrainingJob) -> dict[str, Value]:
         "--hidden-dropout": 0.0,
         "--vocab-size": model.vocab,
         "--make-vocab-size-divisible-by": VOCAB_MULTIPLE,
+        "--mtp-num-layers": sum(block.count for block in model.mtp) or False,
     }
     return values | _norm(job) | _biases(model) | _window(job) | _positions(job) | _mixture(job)
 
@@ -77,8 +78,6 @@ def not_expressed(job: TrainingJob) -> list[str]:
     if any(isinstance(block.mixer, AttentionMixer) and block.mixer.qk_norm_whole for block in model.blocks):
         missing.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
     missing += [f"{what}: its options make a plain decoder" for what in dict.fromkeys(unusual(model))]
-    if model.mtp:
-        missing.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
     return missing + ([] if model.learned_positions else rotary(job.config).missing(LLAMA))
 
 

@@ -57,10 +57,11 @@ class _Steps:
     states: Optimizer
 
     def run(self, micros: int, buckets: bool, tokens: Sequence[int]) -> None:
-        matrices = [node.parameters for tape in self.tapes for node in tape.nodes if node.parameters]
-        for parameters in matrices:
-            self.card.allocate(parameters * self.states.weight_bytes)
-            self.card.allocate(parameters * self.states.gradient_bytes * buckets)
+        held = [node for tape in self.tapes for node in tape.nodes if node.parameters]
+        for node in held:
+            self.card.allocate(node.parameters * self.states.weight_bytes)
+            self.card.allocate(node.parameters * self.states.gradient_bytes * (buckets and not node.frozen))
+        matrices = [node.parameters for node in held if not node.frozen]
         for step in range(STEPS):
             gradients: Gradients = {}
             for micro in range(micros):

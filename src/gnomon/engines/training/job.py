@@ -6,7 +6,8 @@ from math import gcd
 
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
-from gnomon.graph.trained import check_trained, heads_of, unshared
+from gnomon.graph.support import check_tower
+from gnomon.graph.trained import check_trained, heads_of, unpiped, unshared
 from gnomon.sim.training import Schedule, schedule, usual_schedule
 from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE
@@ -20,6 +21,10 @@ TRAINED_ON = ("NVIDIA", "AMD")
 def check_job(job: TrainingJob) -> None:
     """Raise InputError where no engine could shard the job as it says. Places are the fields of a plan."""
     check_trained(job.model)
+    if job.model.beside and job.load.sequences is not None:
+        towers = ", ".join(tower.name for tower in job.model.towers)
+        message = f"sequences that differ in length are not priced beside a tower ({towers}), whose inputs are equal"
+        raise InputError(message, where="load.lengths", hint="Leave it out.")
     check_positions(job.model, job.load.seq)
     _check_schedule(job)
     _check_stages(job)
@@ -60,9 +65,15 @@ def check_equal_stages(model: Model, strategy: Strategy) -> None:
 
 def _check_cuts(job: TrainingJob) -> None:
     strategy, model = job.strategy, job.model
+    if strategy.pp > 1 and (why := unpiped(model)):
+        message = f"{model.name} has {why}, which no engine sends along a pipeline"
+        raise InputError(message, where="strategy.pp", hint="Use 1.")
+    for tower in model.towers:
+        check_tower(tower, strategy.tp)
     if strategy.pp * strategy.vp > model.layers and not job.recipe.layers_per_stage:
         check_equal_stages(model, strategy)
     heads = [heads_of(block) for block in model.blocks]
+    heads += [(block.cross.heads, block.cross.kv_heads) for block in model.blocks if block.cross]
     inner = sorted({width for block in model.blocks for width in _widths(block, job.recipe)})
     common = gcd(*(number for pair in heads for number in pair), *inner)
     for queries, keys in dict.fromkeys(heads):

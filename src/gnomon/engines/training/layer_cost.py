@@ -18,17 +18,19 @@ from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import TapeCost
 from gnomon.engines.training.split import deferred_bytes, split_backward
-from gnomon.engines.training.stages import Stages, kind_names
+from gnomon.engines.training.stages import Origin, Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
 from gnomon.graph.core import CoreAttention
+from gnomon.graph.layers.together import further_layer, tower_layer
 from gnomon.graph.ops import IndexScores, LatentDecode, Op, Scan
+from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.tape import Tape
-from gnomon.spec import Batch, Model
+from gnomon.spec import Batch, Block, Model
 from gnomon.spec.workload import Floats
 
 ENDS = ("embedding", "head")
-RECOMPUTING = (CoreAttention, Scan, LatentDecode, IndexScores)
+RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
 WORKING = {"fp8": "bf16"}
 """Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
@@ -61,6 +63,8 @@ class LayerCost:
     """Of the parameters, those of experts."""
     narrow_parameters: Floats
     """Those with copies in a narrower format."""
+    frozen: Floats
+    """Parameters beside those counted here, which do not learn."""
     saved_activation_bytes: Floats
     deferred_bytes: Floats
     """Between the backwards by input and by weight, where they are apart."""
@@ -82,13 +86,26 @@ def cut_of(seq: int, dtype: str, **degrees: Any) -> layers.Cut:
 
 def tapes_of(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:
     """Embedding, one layer of each kind (`layer`, `layer 2` and so on), and head."""
-    kinds = Stages(model).kinds
-    made = {
-        name: layers.layer(model, kind, cut, traits.style, traits.passes)
-        for name, kind in zip(kind_names(len(kinds)), kinds, strict=True)
-    }
+    made = layer_tapes(model, cut, traits)
     first, last = (make(model, cut, traits.style, traits.passes) for make in (layers.embedding, layers.head))
     return {"embedding": first, **made, "head": last}
+
+
+def layer_tapes(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:
+    """One layer of each kind."""
+    origins = Stages(model).origins
+    return {
+        name: _layer(model, origin, block, cut, traits)
+        for name, (origin, block) in zip(kind_names(len(origins)), origins, strict=True)
+    }
+
+
+def _layer(model: Model, origin: Origin, block: Block, cut: layers.Cut, traits: Traits) -> Tape:
+    if origin.tower is not None:
+        return tower_layer(model, origin.tower, block, cut, traits.style)
+    if origin.further:
+        return further_layer(model, block, cut, traits.style, traits.passes)
+    return layers.layer(model, block, cut, traits.style, traits.passes)
 
 
 def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
@@ -222,6 +239,7 @@ def _sizes(tape: Tape, mode: str, batch: Batch) -> dict[str, Floats]:
         "parameters": np.array([tape.parameters]),
         "experts": np.array([tape.experts]),
         "narrow_parameters": np.array([tape.narrow_parameters]),
+        "frozen": np.array([tape.frozen_parameters]),
         "saved_activation_bytes": kept * tokens,
         "deferred_bytes": deferred_bytes(tape) * tokens,
         "forward_peak_bytes": (_most(liveness.forward(tape, mode)) - kept) * tokens,

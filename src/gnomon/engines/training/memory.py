@@ -86,9 +86,12 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     neighbours = 2 * grid.vp * grid.stage_copies - 1.0 * at_first - last
     layer = found.chunks.peak_bytes(rank)
     activations = stays + last * (heads - 1) * found.head_saved_activation_bytes
+    passes = grid.by_schedule(lambda one, rows: one.in_flight(grid.pp[rows], grid.vp[rows], found.micros[rows], 0))
+    activations = activations + at_first * np.ceil(passes / grid.vp) * found.first_saved_activation_bytes
     working = np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes))
-    # An embedding needs less than a layer, and counts where it is alone.
-    working = np.maximum(working, at_first * (layer == 0) * found.first_peak_bytes)
+    # An embedding needs less than a layer, and counts where it is alone or has a tower before it.
+    alone = (layer == 0) | (found.first_saved_activation_bytes > 0)
+    working = np.maximum(working, at_first * alone * found.first_peak_bytes)
     if traits.frees_gradients:
         # What the end of the backward pass holds beyond its beginning, where there is no gradient yet: all gradients,
         # or the first layer with those of all but the embedding.
@@ -102,6 +105,8 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     rise = last * (found.head_peak_bytes - found.head_forward_peak_bytes)
     body = np.where(grid.recompute == FULL, np.maximum(body - rise, 0.0), body)
     weights = weights + body + states.copy_bytes * head
+    frozen = found.chunks.frozen(rank) + at_first * found.first_frozen
+    weights = weights + states.weight_bytes * frozen / np.where(grid.zero == 3, grid.copies, 1)
     # Copies of sharded weights are made when a layer is gathered, and go with it.
     gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(

@@ -40,6 +40,8 @@ class LayerCosts:
     held: ParamCount
     narrow: Floats
     """Parameters with copies in a narrower format."""
+    frozen: Floats
+    """Parameters that do not learn."""
     saved_activation_bytes: Floats
     peak_bytes: Floats
 
@@ -189,6 +191,10 @@ class StageCosts:
     def narrow(self) -> Floats:
         """Parameters with narrower copies on a rank, at most."""
         return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * self.stages.most(self.grid))
+
+    def frozen(self, rank: Ints | int) -> Floats:
+        """Parameters of a rank's layers that do not learn."""
+        return np.asarray(sum(n * kind.frozen for n, kind in zip(self.on_rank(rank), self.kinds, strict=True)))
 
     def peak_bytes(self, rank: Ints | int) -> Floats:
         """What the fullest layer of a rank needs beside what stays."""

@@ -33,6 +33,14 @@ class PipelineShape(NamedTuple):
         return PLACEMENTS[self.placement].stages(self.pp, self.vp)
 
 
+class Origin(NamedTuple):
+    """Where a layer is from: the decoder, unless something else is said."""
+
+    tower: int | None = None
+    further: bool = False
+    """It predicts tokens after the next."""
+
+
 @dataclass(frozen=True)
 class Stages:
     """The layers of a network in order. Parts are as equal as can be; where they are not, the first ones and the last,
@@ -43,15 +51,36 @@ class Stages:
     """Layers of every part, where a plan says them."""
 
     @cached_property
+    def runs(self) -> tuple[tuple[Origin, Block], ...]:
+        """All layers in order, as runs of equal ones: of towers, which the first stage has, of the decoder, and those
+        that predict further tokens, which the last stage has."""
+        model = self.model
+        towers = [(Origin(tower=n), block) for n in range(len(model.beside)) for block in model.towers[n].blocks]
+        further = [(Origin(further=True), block) for block in model.mtp]
+        return (*towers, *((Origin(), block) for block in model.blocks), *further)
+
+    @cached_property
+    def origins(self) -> tuple[tuple[Origin, Block], ...]:
+        """One layer of each kind with where it is from, in order of appearance."""
+        return tuple(dict.fromkeys((origin, _alone(block)) for origin, block in self.runs))
+
+    @cached_property
     def kinds(self) -> tuple[Block, ...]:
-        """One layer of each kind, in order of appearance."""
-        return tuple(dict.fromkeys(_alone(block) for block in self.model.blocks))
+        """One layer of each kind."""
+        return tuple(block for _, block in self.origins)
 
     @cached_property
     def order(self) -> Ints:
         """The kind of each layer."""
-        places = {kind: place for place, kind in enumerate(self.kinds)}
-        return np.repeat([places[_alone(b)] for b in self.model.blocks], [b.count for b in self.model.blocks])
+        places = {kind: place for place, kind in enumerate(self.origins)}
+        counts = [block.count for _, block in self.runs]
+        return np.repeat([places[origin, _alone(block)] for origin, block in self.runs], counts)
+
+    @cached_property
+    def beside(self) -> tuple[int, int]:
+        """Layers that the first and the last stage have beside those of the decoder."""
+        leading = sum(block.count for origin, block in self.runs if origin.tower is not None)
+        return leading, sum(block.count for origin, block in self.runs if origin.further)
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
@@ -65,11 +94,13 @@ class Stages:
 
     def sizes(self, parts: int) -> Ints:
         """Layers of each part, from the first of the network to the last."""
-        if len(self.given) == parts:
-            return np.array(self.given)
         each, more = divmod(self.model.layers, parts)
-        sizes = np.full(parts, each)
-        sizes[parts - 1 - more : parts - 1] += 1
+        sizes = np.array(self.given) if len(self.given) == parts else np.full(parts, each)
+        if len(self.given) != parts:
+            sizes[parts - 1 - more : parts - 1] += 1
+        leading, trailing = self.beside
+        sizes[0] += leading
+        sizes[-1] += trailing
         return sizes
 
     def counts(self, shape: PipelineShape) -> Ints:
@@ -101,7 +132,7 @@ class Stages:
         if self.given:
             shape = PipelineShape(*(int(getattr(grid, name)[0]) for name in PipelineShape._fields))
             return np.full(grid.size, float(self.counts(shape).sum(axis=(1, 2)).max()))
-        return np.asarray(np.ceil(self.model.layers / grid.pp * grid.stage_copies))
+        return np.asarray(np.ceil(self.model.layers / grid.pp * grid.stage_copies) + max(self.beside))
 
 
 def _alone(block: Block) -> Block:

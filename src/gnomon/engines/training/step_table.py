@@ -43,6 +43,9 @@ class Sizes:
     each_parameters: Floats
     """Of both, where every rank has a part of them."""
     first_peak_bytes: Floats
+    first_saved_activation_bytes: Floats
+    """Of what stands before the layers, a tower's ends among it, and its parameters that do not learn."""
+    first_frozen: Floats
     """Of the embedding while it runs."""
     head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
@@ -130,6 +133,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
             **unpriced,
             held=ParamCount(unit["parameters"] - unit["experts"], unit["experts"]),
             narrow=unit["narrow_parameters"],
+            frozen=unit["frozen"],
             saved_activation_bytes=_until_backward(grid, unit["saved_activation_bytes"], unit["deferred_bytes"]),
             peak_bytes=np.maximum(unit["forward_peak_bytes"], unit["backward_peak_bytes"]),
         )
@@ -146,6 +150,8 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         last_parameters=last["parameters"] + _copied(model, grid),
         each_parameters=nothing,
         first_peak_bytes=np.maximum(first["forward_peak_bytes"], first["backward_peak_bytes"]),
+        first_saved_activation_bytes=first["saved_activation_bytes"],
+        first_frozen=first["frozen"],
         head_saved_activation_bytes=_until_backward(grid, last["saved_activation_bytes"], last["deferred_bytes"]),
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
         head_forward_peak_bytes=last["forward_peak_bytes"],
@@ -166,8 +172,8 @@ def _until_backward(grid: Grid, saved: Floats, deferred: Floats) -> Floats:
 
 def _copied(model: Model, grid: Grid) -> Floats | float:
     """Parameters of a tied embedding on the last stage of a pipeline, which holds a copy of its own where the first is
-    on another rank."""
-    if not model.tied_embeddings:
+    on another rank; so does a stage that predicts tokens after the next, for the embeddings of those before."""
+    if not model.tied_embeddings and not model.mtp:
         return 0.0
     return np.where(_ends_apart(grid), -(-model.vocab // grid.tp) * (model.embedding_width or model.hidden), 0)
 
@@ -221,6 +227,8 @@ def figures(
         last_parameters=last.parameters,
         each_parameters=np.zeros(grid.size),
         first_peak_bytes=np.maximum(first.forward_peak_bytes, first.backward_peak_bytes),
+        first_saved_activation_bytes=first.saved_activation_bytes,
+        first_frozen=first.frozen,
         head_saved_activation_bytes=_until_backward(grid, last.saved_activation_bytes, last.deferred_bytes),
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         head_forward_peak_bytes=last.forward_peak_bytes,
@@ -277,7 +285,7 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
     summed = _accumulated(wire, held)
     forward, backward, *leads = wire.passes(unit.forward_s, unit.backward_s + summed, held, unit.launched_s)
     by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held)
-    mean = stages.model.layers / (grid.pp * grid.vp)
+    mean = stages.order.size / (grid.pp * grid.vp)
     return LayerCosts(
         forward_s=forward,
         backward_s=backward,
@@ -293,6 +301,7 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
         reduce_s=wire.reduce(held.times(mean)) / mean,
         held=held,
         narrow=unit.narrow_parameters,
+        frozen=unit.frozen,
         saved_activation_bytes=_until_backward(grid, unit.saved_activation_bytes, unit.deferred_bytes),
         peak_bytes=np.maximum(unit.forward_peak_bytes, unit.backward_peak_bytes),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from gnomon.graph.layers import ends
 from gnomon.graph.layers.cut import Cut, Paged
@@ -12,7 +13,7 @@ from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Block, Model
 
-__all__ = ["Cut", "NodePass", "Paged", "Writer", "embedding", "ends", "head", "layer", "write"]
+__all__ = ["Cut", "NodePass", "Paged", "Writer", "embedding", "ends", "head", "layer", "trained", "write"]
 
 NodePass = Callable[[str, list[TapeNode], Writer], list[TapeNode]]
 """Rewrites the forward operators of a part of the network (`embedding`, `layer` or `head`) before its gradients are
@@ -23,25 +24,34 @@ def layer(model: Model, block: Block, cut: Cut, style: KernelStyle, passes: Sequ
     """One layer, from the residual stream to the residual stream."""
     from gnomon.graph.passes.recompute import recomputing
 
-    writer = Writer(model, cut, style)
-    return recomputing(_trained("layer", write(writer, block), writer, passes), writer.sizes, style)
+    writer = Writer(model, replace(cut, source=model.source_tokens) if model.attends else cut, style)
+    return recomputing(trained("layer", write(writer, block), writer, passes), writer.sizes, style)
 
 
 def embedding(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """Tokens to the residual stream; each rank looks up its part of the vocabulary."""
     writer = Writer(model, cut, style)
-    nodes = _trained("embedding", ends.embedding(writer), writer, passes)
-    return Tape(name="embedding", nodes=tuple(nodes), sizes=writer.sizes)
+    nodes, sizes = trained("embedding", ends.embedding(writer), writer, passes), writer.sizes
+    if model.beside:
+        from gnomon.graph.layers.together import with_towers
+
+        nodes, sizes = with_towers(nodes, sizes, model, cut, style)
+    return Tape(name="embedding", nodes=tuple(nodes), sizes=sizes)
 
 
 def head(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """The residual stream to the loss."""
     writer = Writer(model, cut, style)
-    nodes = _trained("head", ends.head(writer), writer, passes)
-    return Tape(name="head", nodes=tuple(nodes), sizes=writer.sizes)
+    nodes, sizes = trained("head", ends.head(writer), writer, passes), writer.sizes
+    if model.mtp:
+        from gnomon.graph.layers.together import further_heads
+
+        more, own = further_heads(model, cut, style, passes)
+        nodes, sizes = more + nodes, own | sizes
+    return Tape(name="head", nodes=tuple(nodes), sizes=sizes)
 
 
-def _trained(part: str, nodes: Iterable[TapeNode], writer: Writer, passes: Sequence[NodePass]) -> list[TapeNode]:
+def trained(part: str, nodes: Iterable[TapeNode], writer: Writer, passes: Sequence[NodePass]) -> list[TapeNode]:
     """The passes of training: those of techniques, then those of every plan."""
     from gnomon.graph.passes import context, differentiate, quantise
 

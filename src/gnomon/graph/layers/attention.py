@@ -44,7 +44,7 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
     )  # fmt: skip
     if style.beside_attention is not NOTHING:
         yield writer.elementwise("attention.copies", style.beside_attention, q, (), {}, False)
-    if shape.relative_buckets and writer.cut.trained:
+    if shape.relative_buckets and not writer.cut.cached:
         yield distances(writer, shape, heads)
     if writer.cut.paged:
         yield from paged.softmax(writer, shape, of)

@@ -44,7 +44,7 @@ def cross(writer: Writer, shape: CrossAttention, read: str) -> Iterator[TapeNode
 
 def _entered(writer: Writer, shape: CrossAttention, rows: Rows) -> Iterator[TapeNode]:
     """The source, which is held where it was made: every layer adds a gradient to it."""
-    if not writer.cut.trained:
+    if writer.cut.cached:
         return
     size = shape.source_width * writer.value
     writer.sizes["source"] = 0.0
@@ -90,5 +90,5 @@ def _attended(
         cheap=not style.stop_early,
         gradient_scratch=size * (GRADIENT_BYTES + (kv_heads < heads) * 2 * width(cut.dtype)),
     )
-    if not cut.trained:
+    if cut.cached:
         yield from bare(replace(kernel, name="cross.decode", phase="decode", efficiency=1.0))

@@ -65,8 +65,10 @@ class Cut:
         return Rows("tokens", self.share)
 
     @property
-    def trained(self) -> bool:
-        return self.paged is None and not self.inference
+    def cached(self) -> bool:
+        """Whether tokens meet what earlier steps have left; else whole sequences run from their first token to a
+        loss."""
+        return self.paged is not None or self.inference
 
     def per_token(self, rows: Rows) -> float:
         """Of rows that a step has, how many for each of its tokens."""

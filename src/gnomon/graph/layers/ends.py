@@ -49,8 +49,7 @@ def head(writer: Writer, logits: bool = False) -> Iterator[TapeNode]:
     """The stream to the loss, or to logits: of all tokens, or of those that `logits` are asked of."""
     writer.sizes[RESULT] = 0.0
     model, cut, style = writer.model, writer.cut, writer.style
-    vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
-    rows, made = (LOGITS if cut.paged or logits else TOKENS), SOURCE
+    made = SOURCE
     if model.final_norm or cut.paged:
         yield writer.norm("head.norm", SOURCE, "normed", style.last_norm)
         made = "normed"
@@ -60,13 +59,20 @@ def head(writer: Writer, logits: bool = False) -> Iterator[TapeNode]:
     if not model.vocab or not model.has_head:
         yield from _compared(writer, made)
         return
-    whole = yield from writer.enter("head", made)
+    yield from logits_and_loss(writer, made, logits)
+
+
+def logits_and_loss(writer: Writer, read: str, logits: bool = False) -> Iterator[TapeNode]:
+    model, cut = writer.model, writer.cut
+    vocab, channels = -(-model.vocab // cut.tp), model.embedding_width or model.hidden
+    rows = LOGITS if cut.paged or logits else TOKENS
+    whole = yield from writer.enter("head", read)
     dtype = gemm_dtype(model.head_format) if model.head_format and cut.paged else cut.dtype
     scores = writer.as_stored(writer.linear("head.logits", "", whole, {"logits": vocab}, channels, rows, dtype=dtype))
     yield replace(scores, parameters=0.0 if model.tied_embeddings else scores.parameters)
     if cut.paged:
         yield from _sample(writer)
-    elif cut.trained:
+    elif not cut.cached:
         yield from _trained(writer, vocab)
 
 
@@ -76,13 +82,13 @@ def _modulated(writer: Writer, read: str) -> Generator[TapeNode, None, str]:
     own = (part for part in writer.model.blocks[0].extras if isinstance(part, Linear))
     for part in own:
         if part.outputs == writer.model.hidden:
-            yield replace(once(writer, part, f"head.{part.name}", ""), parameters=0.0)
-    return (yield from shifted(writer, "head", read)) if writer.cut.trained else read
+            yield replace(once(writer, part, f"head.{part.name}", writer.vector), parameters=0.0)
+    return read if writer.cut.cached else (yield from shifted(writer, "head", read))
 
 
 def _compared(writer: Writer, read: str) -> Iterator[TapeNode]:
     """The loss of what is no token, beside its target: of noise, of pixels, of a vector for a text."""
-    if not writer.cut.trained:
+    if writer.cut.cached:
         return
     size = writer.sizes[read]
     writer.sizes["error"] = 0.0

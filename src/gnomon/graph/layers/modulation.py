@@ -22,17 +22,15 @@ SMALL_KERNELS = 17
 
 def made(writer: Writer, extras: Iterable[Part]) -> Iterator[TapeNode]:
     """The matrices that make a layer's modulation, once for each sample, and the tables it is looked up in."""
-    read, found = "", list(extras)
-    for part in found:
+    for part in extras:
         name = f"layer.{part.name}"
         if isinstance(part, Linear) and part.once:
-            yield replace(once(writer, part, name, read), parameters=float(count(part.tensors())))
-            read = name
+            yield replace(once(writer, part, name, writer.vector), parameters=float(count(part.tensors())))
         elif isinstance(part, Linear):
             yield from one(writer, part, name, (), name, writer.cut.rows)
         else:
             yield TapeNode(name=name, parameters=float(count(part.tensors())))
-    if writer.cut.inference and read:
+    if writer.cut.inference and writer.vector:
         hidden = writer.model.hidden * writer.value
         yield from bare(*SMALL_KERNELS * [streamed("modulation.small", POINTWISE, hidden, PREFILLS)])
 

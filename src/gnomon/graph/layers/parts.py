@@ -45,7 +45,7 @@ def one(writer: Writer, part: Part, name: str, reads: tuple[str, ...], written: 
     parameters, share = float(count(part.tensors())), writer.cut.share
     match part:
         case Linear(once=True):
-            yield replace(once(writer, part, name, ""), parameters=parameters)
+            yield replace(once(writer, part, name, writer.vector or "".join(reads)), parameters=parameters)
         case Linear():
             node = writer.linear(name, part.name, "".join(reads), {written: part.outputs}, part.inputs, rows)
             yield replace(_from_data(writer.as_stored(node), reads), parameters=parameters)
@@ -66,6 +66,7 @@ def one(writer: Writer, part: Part, name: str, reads: tuple[str, ...], written: 
 def once(writer: Writer, part: Linear, name: str, read: str) -> TapeNode:
     """A matrix on one row of a sequence. What the first reads is data: sines of a time, a class."""
     node = writer.linear(name, part.name, read, {name: part.outputs}, part.inputs, ONCE)
+    writer.vector = name
     return _from_data(writer.as_stored(node), (read,) if read else ())
 
 

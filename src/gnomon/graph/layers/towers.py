@@ -61,19 +61,20 @@ def _steps(found: list[Part]) -> list[int]:
 
 def _once(writer: Writer, found: list[Part], prefix: str) -> Iterator[TapeNode]:
     """Matrices on one row of each sequence, one after the other."""
-    read = ""
     for part in found:
         if isinstance(part, Linear) and part.once:
-            name = f"{prefix}.{part.name}"
-            yield replace(once(writer, part, name, read), parameters=float(count(part.tensors())))
-            read = name
+            made = once(writer, part, f"{prefix}.{part.name}", writer.vector)
+            yield replace(made, parameters=float(count(part.tensors())))
 
 
 def tail(writer: Writer, left: Rows, pooled: bool) -> Iterator[TapeNode]:
     """The stream to what the decoder reads."""
     nodes = list(_behind_layers(writer, left, pooled))
     lasting = [node for node in nodes if node.writes]
-    made = lasting[-1].writes[0] if lasting else SOURCE
+    if not lasting:
+        yield TapeNode(name="tail", reads=(SOURCE,), writes=(RESULT,), passes_on=True)
+        return
+    made = lasting[-1].writes[0]
     writer.sizes[RESULT] = writer.sizes[made]
 
     def renamed(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ class Writer:
         self.wide = WIDE / self.value if style.wide_stream else 1.0
         self.stream = model.hidden * self.value * self.wide * cut.share
         self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
+        self.vector = ""
+        """What was made last of one row for each sequence."""
         self._formats, self._shard = dict(formats), dict[str, str]()
 
     def dtype_of(self, role: str) -> str:
@@ -110,7 +112,7 @@ class Writer:
             return read
         self.sizes[f"{part}.summed"] = self.stream
         kind = "reduce_scatter" if self.cut.sequence_parallel else "all_reduce"
-        name = name or (f"{part}.leave" if self.cut.trained else f"{part}.all_reduce")
+        name = name or (f"{part}.all_reduce" if self.cut.cached else f"{part}.leave")
         yield self.collective(name, kind, (read,), (f"{part}.summed",))
         return f"{part}.summed"
 

@@ -22,6 +22,7 @@ from gnomon.graph.ops import (
     Op,
     Scan,
 )
+from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.streams import streamed
 from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import TapeNode
@@ -62,7 +63,7 @@ def _dgrad(op: Op, node: TapeNode, kept: Collection[str]) -> Iterator[Op]:
     match op:
         case Gemm():
             yield replace(op, name=name, n=op.k, k=op.n)
-        case Attention() | Scan() | LatentDecode() | IndexScores():
+        case Attention() | SourceAttention() | Scan() | LatentDecode() | IndexScores():
             yield replace(op, name=name, phase="backward")
         case Elementwise() if node.kernel is not None:
             stream, size = node.kernel

@@ -72,7 +72,8 @@ def refuse_for_script(question: PredictQuestion) -> None:
 
 
 def refuse_for_training(question: PredictQuestion) -> None:
-    refuse_extra("training", question)
+    if question.steps is not None:
+        raise InputError(f"{question.steps} does not apply to training", where="--steps", hint="Leave it out.")
     if question.sustained:
         raise InputError("training is always priced at the clock that it sustains", where="--sustained", hint=LEAVE_OUT)
     refuse_techniques("phase train", question.techniques, "Use `gnomon simulate train`, which takes --with.")

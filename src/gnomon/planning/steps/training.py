@@ -89,7 +89,8 @@ def training_question(question: PredictQuestion) -> SimulateTrainingQuestion:
     with placed(PLACES):
         return SimulateTrainingQuestion(
             model=question.model, on=question.on, seq=question.tokens, global_batch=batch, dtype=question.dtype,
-            engine=question.engine or ENGINE, **cuts, **given,
+            engine=question.engine or ENGINE, images=question.images, image=question.image, source=question.source,
+            **cuts, **given,
         )  # fmt: skip
 
 

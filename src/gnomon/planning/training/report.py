@@ -12,7 +12,7 @@ from gnomon.planning.shortage import training_shortage
 from gnomon.planning.training.lengths import lengths_figures, lengths_inputs, useful_share
 from gnomon.planning.training.step import TrainingStep
 from gnomon.planning.unmodelled import idle_beyond, in_files
-from gnomon.spec import Estimate, NotModelled, TrainingLoad
+from gnomon.spec import Estimate, Model, NotModelled, TrainingLoad
 from gnomon.spec.answers import Resolved, Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
 from gnomon.units import DAY_S, HOUR_S, format_count
@@ -87,7 +87,9 @@ def _title(step: TrainingStep) -> str:
     name = model_title(asked) if "/" not in asked else job.model.name
     chips = f"{job.strategy.ranks:,} x {step.pool.chip.name}{step.pool.limited_words}"
     count = "1 sequence" if load.global_batch == 1 else f"{load.global_batch:,} sequences"
-    batch = f"a step of {count} of {load.seq:,} tokens" if load.sequences is None else _of_lengths(load, count)
+    tokens = "patches" if job.model.kind == "diffusion" else "tokens"
+    batch = f"a step of {count} of {load.seq:,} {tokens}" if load.sequences is None else _of_lengths(load, count)
+    batch += _beside(job.model, load)
     engine = f"{step.engine.title} {step.engine.version}"
     runs = f"as if {engine} ran there" if _not_modelled(step) else engine
     return f"{name}, {job.dtype}, {chips}, {runs}: {batch}"
@@ -98,6 +100,21 @@ def _of_lengths(load: TrainingLoad, count: str) -> str:
     assert sequences is not None
     packed = f"packed to {load.seq:,} tokens" if sequences.packs else f"of up to {load.seq:,} tokens"
     return f"a step of {count} {packed}, {format_count(load.step_tokens)} tokens on average"
+
+
+def _beside(model: Model, load: TrainingLoad) -> str:
+    """What is trained beside the decoder's tokens."""
+    words = []
+    for tower, given in zip(model.towers, model.beside, strict=False):
+        if load.images:
+            each = "1 image" if load.images == 1 else f"{load.images:,} images"
+            frozen = [f"{part} frozen" for part in load.freeze.split(",") if part]
+            words.append(", ".join([f"{each} ({given.source:,} tokens)", *frozen]))
+        else:
+            words.append(f"{given.source:,} of the {tower.name}")
+    if load.mtp_layers:
+        words.append(f"{load.mtp_layers} MTP layer{'s' if load.mtp_layers > 1 else ''}")
+    return "".join(f", {one}" for one in words)
 
 
 def _not_modelled(step: TrainingStep) -> tuple[NotModelled, ...]:
@@ -166,5 +183,6 @@ def _inputs(step: TrainingStep) -> dict[str, Any]:
     words: dict[str, Any] = {"model": plan.model, "on": step.pool.words, "dtype": plan.dtype}
     words |= {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens, "engine": plan.engine.label}
     words |= lengths_inputs(load)
+    words |= load.together
     techniques = {"techniques": list(plan.strategy.techniques)} if plan.strategy.techniques else {}
     return words | degrees | dict(plan.engine.settings) | techniques | step.pool.limit_inputs

@@ -15,10 +15,11 @@ from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
 from gnomon.engines.training.grid import COLUMNS, Ints
 from gnomon.engines.training.job import equal_stages
+from gnomon.engines.training.layer_cost import layer_tapes
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
-from gnomon.graph.layers import Cut, layer
-from gnomon.graph.trained import heads_of
+from gnomon.graph.layers import Cut
+from gnomon.graph.trained import heads_of, tower_blocks, unpiped, unshared
 from gnomon.planning.training.checks import CHIPS
 from gnomon.sim.training import SCHEDULES, Schedule, code_of, usual_schedule
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
@@ -78,13 +79,15 @@ def _blocks(
 ) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Each way to share the chips out, and the choices that go with it."""
     lengths, choices = _lengths(model), Choices(model, load, engine.traits(model, recipe.optimizer, dtype), lean)
-    heads = [heads_of(block) for block in model.blocks]
+    heads = [heads_of(block) for block in (*model.blocks, *tower_blocks(model))]
+    heads += [(block.cross.heads, block.cross.kv_heads) for block in model.blocks if block.cross]
+    most_cp, most_pp = 1 if next(unshared(model), "") else pool.count, 1 if unpiped(model) else pool.count
     for tp in range(1, min(min(queries for queries, _ in heads), pool.count) + 1):
         if any(queries % tp or keys % tp for queries, keys in heads) or not _cuts_widths(model, tp, 1):
             continue
         cuts = tuple(cut for cut in (0, 1) if cut == 0 or (tp > 1 and load.seq % tp == 0))
         for cp, pp, dp in product(_contexts(load), lengths, divisors(load.global_batch)):
-            if tp * cp * pp * dp > pool.count or load.seq % (2 * cp if cp > 1 else 1):
+            if cp > most_cp or pp > most_pp or tp * cp * pp * dp > pool.count or load.seq % (2 * cp if cp > 1 else 1):
                 continue
             for comm, ep, expert_tp in _ways(model, tp, cp, dp):
                 strategy = Strategy(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep)
@@ -125,7 +128,7 @@ def _ways(model: Model, tp: int, cp: int, dp: int) -> Iterator[tuple[int, int, i
 
 def _cuts_widths(model: Model, tp: int, expert_tp: int) -> bool:
     """Whether ranks can share the columns of every feed-forward out."""
-    for block in model.blocks:
+    for block in (*model.blocks, *tower_blocks(model)):
         ffn = block.feed_forward
         if isinstance(ffn, MoeFfn):
             if ffn.shared_inner % tp or ffn.inner % expert_tp:
@@ -138,7 +141,7 @@ def _cuts_widths(model: Model, tp: int, expert_tp: int) -> bool:
 def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
     """Ways to recompute, each of which saves memory over the one before: beside fused attention, selective may not."""
     stages, cut = Stages(model), Cut(seq=load.seq)
-    tapes = [layer(model, kind, cut, traits.style) for kind in stages.kinds]
+    tapes = layer_tapes(model, cut, traits).values()
     kept = [
         sum(n * tape.saved_activation_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True))
         for mode in RECOMPUTE

@@ -23,6 +23,8 @@ MOST_DEGREE = 1_000_000
 MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31
 """Of one sequence."""
+MOST_IMAGES = 100_000
+MOST_MTP = 64
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
@@ -86,6 +88,23 @@ class TrainingQuestion(RunQuestion):
         "{training_engines}.",
         default="megatron",
     )
+    images: int | None = flag(
+        "--images", "whole", "N", "Images of a sequence, through the vision tower; without any, text trains the "
+        "decoder alone.", default=None, most=MOST_IMAGES,
+    )  # fmt: skip
+    image: str | None = flag("--image", "text", "WxH", "Size of the images: 1024x1024.", default=None)
+    source: int | None = flag(
+        "--source", "whole", "N", "Tokens or frames of the encoder's sequence, or of the text that a diffusion "
+        "transformer attends to; the most where it is not given.", default=None, most=MOST_TOKENS,
+    )  # fmt: skip
+    freeze: str | None = flag(
+        "--freeze", "text", "PART,…", "What does not learn of a vision-language model: vision (its tower), projector.",
+        default=None,
+    )  # fmt: skip
+    mtp_layers: int = flag(
+        "--mtp-layers", "whole", "N", "Layers that predict tokens after the next (multi-token prediction), as "
+        "Megatron's --mtp-num-layers.", default=0, least=0, most=MOST_MTP,
+    )  # fmt: skip
     techniques: Sequence[str] = techniques()
     power_limit_w: float | None = power_limit()
     lengths: int | str | None = flag("--lengths", "length", "DISTRIBUTION", LENGTHS_HELP, default=None)
@@ -111,7 +130,10 @@ class TrainingQuestion(RunQuestion):
 
     @property
     def load(self) -> TrainingLoad:
-        return TrainingLoad(seq=self.seq, global_batch=self.global_batch, tokens=self.tokens)
+        return TrainingLoad(
+            seq=self.seq, global_batch=self.global_batch, tokens=self.tokens, images=self.images or 0,
+            image=self.image or "", source=self.source or 0, freeze=self.freeze or "", mtp_layers=self.mtp_layers,
+        )  # fmt: skip
 
     @classmethod
     def places(cls) -> dict[str, str]:
