@@ -148,7 +148,7 @@ BLAMED: dict[str, tuple[tuple[str, str], str]] = {
     "micro_batch": (("recompute: none", "micro_batch: 7"), "load.global_batch"),
     "pp": (("pp: 4", "pp: 64"), "strategy"),
     "vp": (("pp: 4", "pp: 4, vp: 3"), "strategy"),
-    "dtype": (("bf16", "fp32"), "dtype"),
+    "dtype": (("bf16", "int8"), "dtype"),
 }
 
 

@@ -97,7 +97,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         chip=random.choice(CHIPS),
         replicas=1,
         strategy=Strategy(tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, vp=vp, techniques=random.choice(TECHNIQUES)),
-        dtype=random.choice(("bf16", "bf16", "fp8", "fp16", "fp32")),
+        dtype=random.choice(("bf16", "bf16", "fp8", "fp16", "fp32", "tf32")),
         engine=EngineChoice(name=engine, settings=recipe.settings),
         load=TrainingLoad(seq=seq, global_batch=batch, tokens=random.choice((None, 1e9, 300e9))),
     )
@@ -109,7 +109,7 @@ def canonical(plan: Plan) -> dict[str, Any]:
     idle = idle_settings(plan.strategy, model, recipe.expert_tp)
     usual = Recipe()
     settings = {name: getattr(usual, name) if name in idle else value for name, value in recipe.settings.items()}
-    if plan.dtype == "fp32" and settings["optimizer"] == "adamw-bf16":
+    if plan.dtype in ("fp32", "tf32") and settings["optimizer"] == "adamw-bf16":
         settings["optimizer"] = "adamw"  # states are in the working format, which is fp32
     if model.is_moe and settings["expert_tp"] == 0:
         settings["expert_tp"] = plan.strategy.tp

@@ -27,11 +27,7 @@ def simulate_training(
     seq: int,
     global_batch: int,
     micro_batch: int = 1,
-    tp: int = 1,
-    pp: int | None = None,
-    vp: int | None = None,
-    cp: int | None = None,
-    ep: int = 1,
+    tp: int = 1, pp: int | None = None, vp: int | None = None, cp: int | None = None, ep: int = 1,
     dp: int | None = None,
     zero: int = 0,
     schedule: str | None = None,
@@ -51,9 +47,7 @@ def simulate_training(
     techniques: Sequence[str] = (),
     power_limit_w: float | None = None,
     failures: str | None = None,
-    checkpoint_to: str | None = None,
-    checkpoint_every: str | int | None = None,
-    checkpoint_mode: str | None = None,
+    checkpoint_to: str | None = None, checkpoint_every: str | int | None = None, checkpoint_mode: str | None = None,
     spares: str | int | None = None,
     detection_time_s: float | None = None, restart_time_s: float | None = None, repair_time_s: float | None = None,
     grid: str | None = None,
@@ -67,9 +61,9 @@ def simulate_training(
     `2e-5/gpu-hour`) the run has failures, checkpoints and restarts in it, and the answer its goodput as `reliability`.
     `grid` names the power grid, for carbon. `lengths` is a distribution of the tokens of sequences, cut to `seq`, such
     as `lognormal:mean=700,cv=1.2` or `file:lengths.txt`; `packing`, `document_masking` and `sampling` say how batches
-    are made of them, as the engine usually does where they are None. `images` of a size
-    `image` go through the vision tower with each sequence, and what `freeze` names does not learn; `source` is the
-    length of an encoder's sequence; `mtp_layers` predict further tokens.
+    are made of them, as the engine usually does where they are None. `images` of a size `image` go through the vision
+    tower with each sequence, and what `freeze` names does not learn; `source` is the length of an encoder's sequence;
+    `mtp_layers` predict further tokens.
     """
     return answer(
         SimulateTrainingQuestion(

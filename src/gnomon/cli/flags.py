@@ -88,9 +88,9 @@ def any_engine(text: Any) -> str:
 
 
 def number_format(text: Any) -> str:
-    from gnomon.spec.formats import NARROW, PLAIN_BITS
+    from gnomon.spec.formats import MULTIPLIED, NARROW, PLAIN_BITS
 
-    name, known = word("--dtype")(text), (*PLAIN_BITS, *NARROW)
+    name, known = word("--dtype")(text), (*PLAIN_BITS, *MULTIPLIED, *NARROW)
     if name not in known:
         raise unknown_name("number format", name, known, where="--dtype")
     return name

@@ -55,6 +55,9 @@ class TapeCost:
     attention_flops: Floats
     narrow_flops: Floats
     """Of operands narrower than two bytes."""
+    tf32_flops: Floats
+    fp32_flops: Floats
+    """Of operands of four bytes, by what multiplies them."""
     compute_bytes: Floats
     stream_bytes: Floats
     kernels: int
@@ -121,6 +124,8 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> 
         attention_s=_sum(times, attention),
         attention_flops=total("flops", attention),
         narrow_flops=total("flops", (op for op in compute if width(op.dtype) < 2)),
+        tf32_flops=total("flops", (op for op in compute if op.dtype == "tf32" and op not in attention)),
+        fp32_flops=total("flops", (op for op in compute if op.dtype == "fp32" and op not in attention)),
         compute_bytes=total("bytes", compute),
         stream_bytes=total("bytes", stream),
         kernels=sum(op.count for op in ops),

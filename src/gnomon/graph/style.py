@@ -139,6 +139,8 @@ class KernelStyle:
     attention_efficiency: float = 1.0
     masked_efficiency: float = 1.0
     """Throughput of attention relative to the profile's, without and with a mask."""
+    attention_gradient_efficiency: float | None = None
+    """That of its gradient, where it is another."""
     uncached: float = 0.0
     """Kernels below this efficiency are bound by their own instructions and gain nothing from a cache."""
     routes_once: bool = False

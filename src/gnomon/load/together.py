@@ -10,7 +10,7 @@ from gnomon.planning.steps.network_words import attends_to_images, image_taken, 
 from gnomon.spec import Model, TrainingLoad
 from gnomon.spec.answers import NotModelled
 from gnomon.spec.network import TowerInput
-from gnomon.spec.training import PROJECTOR, VISION
+from gnomon.spec.training import FURTHER, PROJECTOR, VISION
 
 LEAVE_OUT = "Leave it out."
 
@@ -98,5 +98,5 @@ def _further(model: Model, load: TrainingLoad) -> Model:
         return model
     count = sum(block.count for block in model.mtp)
     why = f"the model has {count}; steps train none of them unless --mtp-layers says so, as Megatron's --mtp-num-layers"
-    note = NotModelled(option="multi-token prediction", why=why)
+    note = NotModelled(option=FURTHER, why=why)
     return replace(model, mtp=(), not_modelled=(*model.not_modelled, note))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PLAIN_BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0}
+MULTIPLIED = ("tf32",)
+"""Formats that GEMMs run in and no weights are stored in: values of fp32, read with fewer bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

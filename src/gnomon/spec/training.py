@@ -31,6 +31,8 @@ RANDOM, GROUP_BY_LENGTH, BALANCED = SAMPLINGS = ("random", "group-by-length", "b
 a step so that data-parallel ranks have equal work."""
 VISION, PROJECTOR = "vision", "projector"
 """Parts of a vision-language model that may be frozen: its tower, and what leads from it to the decoder."""
+FURTHER = "multi-token prediction"
+"""How an answer names the layers of a model that predict further tokens, where a step trains none of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

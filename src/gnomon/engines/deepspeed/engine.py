@@ -9,6 +9,7 @@ from gnomon.engines.deepspeed.releases import BY_VERSION
 from gnomon.engines.deepspeed.style import optimizers
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
@@ -42,7 +43,7 @@ class DeepSpeed:
     def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         release = BY_VERSION[self.version]
         wide = dtype == "bf16" and release.wide_sums
-        return Traits(
+        plain = Traits(
             style=release.style,
             optimizers=optimizers(wide),
             source=release.source,
@@ -60,10 +61,12 @@ class DeepSpeed:
             fragmentation=FRAGMENTATION,
             schedules=("1f1b",),
         )
+        return in_four_bytes(plain, dtype, parted_attention(plain.style))
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         check_trained(model, self.title)
         check_experts(model, strategy, recipe)
+        check_wide(model, strategy, recipe, load, dtype, self.title)
         if model.is_moe or not all(isinstance(block.mixer, AttentionMixer) for block in model.blocks):
             message = f"{model.name} is not priced under DeepSpeed: dense networks with softmax attention are"
             raise InputError(message, where="model", hint="Use the engine megatron.")
@@ -82,5 +85,7 @@ class DeepSpeed:
         if recipe.optimizer != "adamw":
             message = f"{recipe.optimizer} is not priced under DeepSpeed"
             raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
-        if dtype == "fp8":
-            raise InputError("fp8 is not priced under DeepSpeed", where="dtype", hint="Use bf16 or fp16.")
+        if dtype == "fp8" or (is_wide(dtype) and self.version != VERSIONS[-1]):
+            raise InputError(
+                f"{dtype} is not priced under DeepSpeed {self.version}", where="dtype", hint="Use bf16 or fp16."
+            )

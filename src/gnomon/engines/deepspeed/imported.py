@@ -22,6 +22,7 @@ from gnomon.engines.training.operations import (
     ModelShape,
     TrainingNames,
 )
+from gnomon.engines.training.wide import imported
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 
@@ -72,7 +73,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
     recipe = _recipe(options, settings, strategy, own=shape is not None)
-    dtype = _dtype(options, settings)
+    dtype = imported(_dtype(options, settings), program.environment)
     techniques = {**settings.techniques, **_saved(options)}
     model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
     if shape is not None:

@@ -23,6 +23,7 @@ from gnomon.engines.training.launch import (
     torchrun,
 )
 from gnomon.engines.training.rotary import BASE, rotary
+from gnomon.engines.training.wide import exported
 from gnomon.errors import InputError
 from gnomon.spec import AttentionMixer, DenseFfn, Plan
 from gnomon.spec.training_job import TrainingJob
@@ -30,7 +31,7 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "deepspeed"
 SAVED = "checkpoints"
 VOCAB_MULTIPLE = 128
-_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": ""}
+_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": ""}
 _NOTE = (
     f"In a folder of Megatron-DeepSpeed {COMMIT}, or with MEGATRON_DEEPSPEED_PATH naming one; DATA_PATH names the "
     "tokens. Further options may follow."
@@ -52,7 +53,7 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> str:
     return script(
         job,
         headline(plan, f"DeepSpeed {VERSION}"),
-        setup=[_HERE],
+        setup=[_HERE, *exported(job.dtype, job.pool.chip)],
         program=f'"${{MEGATRON_DEEPSPEED_PATH:-.}}/{PROGRAM}" {config} {data}',
         arguments=words(options(job)),
         notes=(*notes, _NOTE),

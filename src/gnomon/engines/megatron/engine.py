@@ -8,6 +8,7 @@ from gnomon.engines.megatron import ENGINE
 from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import NARROW_BYTES, PLAIN_PACKINGS, Packing, Traits
+from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, LatentAttention, Model, Recipe, Strategy, TrainingLoad
@@ -52,6 +53,8 @@ BRIDGE_PACKINGS = (
 )
 """Of NeMo and Megatron-Bridge: GPTSFTDataset pads to the longest, or with `pad_to_max_length` to the most; packed
 sequences are made by `first_fit_decreasing` and padded to `packed_sequence_size`."""
+TF32_VENDORS = ("NVIDIA",)
+"""ROCm's Transformer Engine has fp32 multiplied as fp32 (`HIPBLAS_COMPUTE_32F` in its `cublaslt_gemm.cu`)."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 """Host seconds per kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
@@ -74,6 +77,11 @@ class Megatron:
         pipelines, and sends with the passes."""
         today = self.version not in EARLY
         summed = self.version != "2.4"
+        plain = self._plain(model, today, summed)
+        return in_four_bytes(plain, dtype, parted_attention(plain.style))
+
+    def _plain(self, model: Model, today: bool, summed: bool) -> Traits:
+        """In 16 bits."""
         return Traits(
             style=fused() if today else parted(overlap=summed, gradient_dtype="fp32" if summed else "bf16"),
             optimizers=narrow_sums() if self.version == BRIDGE else optimizers(fp32_sum=summed),
@@ -91,6 +99,7 @@ class Megatron:
             whole_sums=True,
             packings=BRIDGE_PACKINGS if self.version == BRIDGE else PACKINGS if today else PLAIN_PACKINGS,
             cuts_documents=today,
+            tf32_vendors=TF32_VENDORS,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
         )
@@ -103,6 +112,7 @@ class Megatron:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         check_trained(model, f"Megatron-LM {self.version}" if self.version in EARLY else "")
         check_experts(model, strategy, recipe)
+        check_wide(model, strategy, recipe, load, dtype, self.title)
         if self.version in EARLY:
             self._check_early(model, strategy, load, dtype)
             if recipe.optimizer not in RUN:
@@ -136,6 +146,7 @@ class Megatron:
             f"{model.name} has parallel attention and feed-forward": any(b.parallel for b in model.blocks),
             f"cp is {strategy.cp}": strategy.cp > 1,
             "GEMMs are in fp8": dtype == "fp8",
+            f"it is in {dtype}": is_wide(dtype),
         }
         for what, there in later.items():
             if there:

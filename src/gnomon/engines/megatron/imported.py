@@ -16,6 +16,7 @@ from gnomon.engines.training.operations import (
     ModelShape,
     TrainingNames,
 )
+from gnomon.engines.training.wide import ENVIRONMENT, imported
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import BFD, WRAPPED
@@ -27,6 +28,8 @@ _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "a2a+p2p": "
 _RECOMPUTED = {"full": "full", "selective": "selective"}
 _REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})")
 MOST_PARTS = 100_000
+TRANSFORMER_ENGINE = "transformer_engine"
+"""Whose layers run unless another implementation is named."""
 
 
 def reads(program: LaunchedProgram) -> bool:
@@ -44,7 +47,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     micro, seq = options.whole("micro-batch-size"), options.whole("seq-length")
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)
-    dtype = _dtype(options)
+    dtype = _multiplied(_dtype(options), options, program)
     batches = _batches(options)
     _notes(options, strategy, recipe)
     return ImportedTraining(
@@ -183,6 +186,16 @@ def _dtype(options: TrainingOptions) -> str:
     if options.text("fp8-format", "fp8"):
         return "fp8"
     return "bf16" if bf16 else "fp16" if fp16 else "fp32"
+
+
+def _multiplied(dtype: str, options: TrainingOptions, program: LaunchedProgram) -> str:
+    """What GEMMs run in. Transformer Engine takes tf32 for fp32, whatever PyTorch is told (`cublaslt_gemm.cu`)."""
+    own = options.text("transformer-impl", default=TRANSFORMER_ENGINE) == TRANSFORMER_ENGINE
+    found = imported(dtype, program.environment, unless_told=own)
+    if found == "tf32" and program.environment.get(ENVIRONMENT) != "1":
+        told = f"no {ENVIRONMENT}=1"
+        options.unmodelled(told, "priced with all GEMMs in tf32; those of attention and of the logits run in fp32")
+    return found
 
 
 def _steps(options: TrainingOptions, batch: int) -> int:

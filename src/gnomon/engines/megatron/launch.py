@@ -23,13 +23,14 @@ from gnomon.engines.training.launch import (
     torchrun,
 )
 from gnomon.engines.training.stages import Stages
+from gnomon.engines.training.wide import exported, is_wide
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
 from gnomon.spec.training import WRAPPED
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
-_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "fp8": "--bf16"}
+_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", "fp8": "--bf16"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
@@ -179,10 +180,11 @@ def _check_offload(job: TrainingJob) -> None:
 
 def _environment(job: TrainingJob) -> list[str]:
     """One queue per device keeps tensor-parallel messages in order before Blackwell; sharded weights need several."""
+    wide = exported(job.dtype, job.pool.chip)
     if _fsdp(job):
-        return ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+        return ["unset CUDA_DEVICE_MAX_CONNECTIONS", *wide]
     alone = job.strategy.tp == 1 and job.strategy.cp == 1
-    return [] if alone else ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+    return wide if alone else ["export CUDA_DEVICE_MAX_CONNECTIONS=1", *wide]
 
 
 def _parallel(job: TrainingJob) -> dict[str, Value]:
@@ -249,7 +251,7 @@ def _shards_states(job: TrainingJob) -> bool:
 
 
 def _in_working_format(job: TrainingJob) -> bool:
-    return job.recipe.optimizer == "adamw-bf16" and job.dtype != "fp32"
+    return job.recipe.optimizer == "adamw-bf16" and not is_wide(job.dtype)
 
 
 def _sharding(job: TrainingJob) -> dict[str, Value]:
@@ -283,7 +285,7 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     dtype = "bf16" if narrow else dtype
     lower = _in_working_format(job) and _shards_states(job)
     return values | {
-        "--accumulate-allreduce-grads-in-fp32": dtype != "fp32" and not lower,
+        "--accumulate-allreduce-grads-in-fp32": not is_wide(dtype) and not lower,
         "--use-precision-aware-optimizer": lower,
         "--main-grads-dtype": "bf16" if lower and dtype == "bf16" else False,  # Megatron-LM has no fp16 there
         "--exp-avg-dtype": dtype if lower else False,

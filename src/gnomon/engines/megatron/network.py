@@ -10,6 +10,7 @@ from gnomon.engines.megatron.options import Value
 from gnomon.engines.training.rotary import LLAMA, is_number, rotary
 from gnomon.graph.trained import unusual
 from gnomon.spec import AttentionMixer, DenseFfn, LatentAttention, Model, MoeFfn
+from gnomon.spec.training import FURTHER
 from gnomon.spec.training_job import TrainingJob
 
 VOCAB_MULTIPLE = 128
@@ -78,6 +79,8 @@ def not_expressed(job: TrainingJob) -> list[str]:
     if any(isinstance(block.mixer, AttentionMixer) and block.mixer.qk_norm_whole for block in model.blocks):
         missing.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
     missing += [f"{what}: its options make a plain decoder" for what in dict.fromkeys(unusual(model))]
+    if not model.mtp and any(one.option == FURTHER for one in model.not_modelled):
+        missing.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
     return missing + ([] if model.learned_positions else rotary(job.config).missing(LLAMA))
 
 

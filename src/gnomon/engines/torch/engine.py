@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gnomon.engines.torch import ENGINE, checks
-from gnomon.engines.torch.efficiencies import software
+from gnomon.engines.torch.efficiencies import efficiencies, software
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.wide import efficient_attention, in_four_bytes
 from gnomon.errors import unknown_name
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
@@ -44,7 +45,7 @@ class Torch:
             raise unknown_name("version of torch", self.version, VERSIONS)
 
     def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
-        return Traits(
+        plain = Traits(
             style=_early(style(model)) if self.version == VERSIONS[0] else style(model),
             optimizers=optimizers(),
             split_sends=False,
@@ -62,6 +63,7 @@ class Torch:
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
         )
+        return in_four_bytes(plain, dtype, efficient_attention(plain.style, efficiencies()))
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         checks.check(model, strategy, recipe, load, dtype)

@@ -55,8 +55,8 @@ def published(model: Model, part: Model | Tower, dtype: str = "bf16") -> KernelS
         scaled=POINTWISE if model.family == "mllama" else scaled,
         # Llama's tower masks tiles that an image does not fill.
         masked=model.family == "mllama" and tower,
-        attention_efficiency=_efficiency("attention"),
-        masked_efficiency=_efficiency("attention.efficient"),
+        attention_efficiency=_efficiency("attention.wide" if width(dtype) == WIDE else "attention"),
+        masked_efficiency=_efficiency("attention.wide" if width(dtype) == WIDE else "attention.efficient"),
         skips_windows=False,
         # The mask is broadcast over sequences and converted to numbers: cleared, then filled.
         window_mask=Stream.chain((0.1, 0.5, broadcast), (0, 1, _efficiency("zero")), (1.5, 1, _efficiency("add"))),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.torchtitan import ENGINE
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Packing, Traits
+from gnomon.engines.training.wide import check_wide, efficient_attention, in_four_bytes
 from gnomon.engines.transformers.style import style as modules
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.style import KernelStyle, Stream
@@ -70,7 +72,7 @@ class TorchTitan:
         kernels = modules() if eager else compiled(style(model))
         if self.version == VERSIONS[1]:
             kernels = replace(kernels, rope=COMPLEX_ROPE)
-        return Traits(
+        plain = Traits(
             style=replace(kernels, alternate_gemms=True, merged=MERGED, cast=SCALED_CAST, late_transpose=True),
             optimizers=optimizers(),
             efficiency={} if self.version == VERSIONS[-1] else FLASH_2,
@@ -88,10 +90,12 @@ class TorchTitan:
             spare=SPARE,
             fragmentation=FRAGMENTATION,
         )
+        return in_four_bytes(plain, dtype, efficient_attention(plain.style, efficiencies()))
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         check_trained(model, self.title)
         check_experts(model, strategy, recipe)
+        check_wide(model, strategy, recipe, load, dtype, self.title)
         if model.is_moe or not all(isinstance(block.mixer, AttentionMixer) for block in model.blocks):
             message = f"{model.name} is not priced under TorchTitan: dense networks with softmax attention are"
             raise InputError(message, where="model", hint="Use the engine megatron.")

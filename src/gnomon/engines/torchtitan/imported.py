@@ -26,6 +26,7 @@ from gnomon.engines.training.expressed import Named, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import ImportedTraining, ModelShape, TrainingNames
+from gnomon.engines.training.wide import imported
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Recipe, Strategy
 
@@ -104,7 +105,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         techniques=techniques,
         recipe=recipe,
         load=load,
-        dtype="fp8" if narrow else "fp32" if full else "bf16",
+        dtype="fp8" if narrow else imported("fp32", program.environment) if full else "bf16",
         ignored=(*options.ignored, *options.left()),
     )
 

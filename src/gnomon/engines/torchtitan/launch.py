@@ -31,12 +31,13 @@ from gnomon.engines.training.launch import (
     torchrun,
 )
 from gnomon.engines.training.stages import Stages
+from gnomon.engines.training.wide import exported, is_wide
 from gnomon.errors import InputError
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "torchtitan"
-_DTYPES = ("bf16", "fp32", "fp8")
+_DTYPES = ("bf16", "fp32", "tf32", "fp8")
 _NOTE = f"TorchTitan {VERSION}, with the tokenizer of the model under assets/hf. Further options may follow."
 WARMUP = 0.01
 """Share of the steps over which the learning rate grows."""
@@ -59,7 +60,7 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
     return script(
         job,
         headline(plan, f"TorchTitan {VERSION}"),
-        setup=[BESIDE],
+        setup=[BESIDE, *exported(job.dtype, job.pool.chip)],
         program=f"-m {TRAIN}",
         arguments=[words[:2], words[2:]],
         notes=(*notes, _NOTE),
@@ -224,7 +225,7 @@ def _training(job: TrainingJob) -> dict[str, object]:
         "steps": steps_of(job),
         "max_norm": 1.0,
         "dtype": "bfloat16" if job.recipe.optimizer == "adamw-bf16" else "float32",
-        "mixed_precision_param": "float32" if job.dtype == "fp32" else "bfloat16",
+        "mixed_precision_param": "float32" if is_wide(job.dtype) else "bfloat16",
         "mixed_precision_reduce": "float32",
         "disable_cuda_graphs": True,
     }

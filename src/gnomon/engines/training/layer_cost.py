@@ -184,6 +184,9 @@ def _compute_j(machine: Machine, one: TapeCost) -> Floats:
     power = machine.profile.power
     saved = 1.0 - narrow(power, machine.chip, "fp8") if np.any(one.narrow_flops) else 0.0
     gemm_flops = one.flops - one.attention_flops - saved * one.narrow_flops
+    for dtype, flops in (("tf32", one.tf32_flops), ("fp32", one.fp32_flops)):
+        if np.any(flops):
+            gemm_flops = gemm_flops + (narrow(power, machine.chip, dtype) - 1.0) * flops
     attention_j = attention_joules(power, machine.chip, one.attention_flops, one.attention_s)
     return power.get(BURST, power["j_per_flop"]) * gemm_flops + attention_j + power["j_per_byte"] * one.compute_bytes
 

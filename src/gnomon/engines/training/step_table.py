@@ -43,10 +43,11 @@ class Sizes:
     each_parameters: Floats
     """Of both, where every rank has a part of them."""
     first_peak_bytes: Floats
-    first_saved_activation_bytes: Floats
-    """Of what stands before the layers, a tower's ends among it, and its parameters that do not learn."""
-    first_frozen: Floats
     """Of the embedding while it runs."""
+    first_saved_activation_bytes: Floats
+    """Of what stands before the layers, a tower's ends among it."""
+    first_frozen: Floats
+    """Its parameters that do not learn."""
     head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats

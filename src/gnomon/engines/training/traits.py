@@ -168,6 +168,8 @@ class Traits:
     """Gradients are copied into buckets of their own to be reduced, which stay (PyTorch's DDP)."""
     packings: tuple[Packing, ...] = PLAIN_PACKINGS
     """How it makes batches of sequences of several lengths, the usual way first."""
+    tf32_vendors: tuple[str, ...] = ("NVIDIA", "AMD")
+    """Of chips on which GEMMs of fp32 can run in tf32, where a chip has it."""
     cuts_documents: bool = False
     """Ranks of context parallelism share out each document of a packed sequence, not the sequence as it is."""
     buffers_ahead: bool = False

@@ -9,7 +9,7 @@ from math import gcd
 from gnomon.graph.core import CoreAttention
 from gnomon.graph.layers import plain
 from gnomon.graph.layers.heads import Heads
-from gnomon.graph.layers.writer import Writer
+from gnomon.graph.layers.writer import WIDE, Writer
 from gnomon.graph.ops import PROMPT, ROW_BYTES, Gemm, Op, Rows, Size
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
@@ -32,7 +32,9 @@ def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[Tap
 
 # Backward, the gradient of the queries is summed in fp32, and grouped keys and values get one for each query head.
 def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
-    value, dtype = writer.value, writer.cut.dtype
+    value = writer.value
+    # PyTorch's kernel for four bytes multiplies in a way of its own, whatever GEMMs are allowed.
+    dtype = "fp32" if value == WIDE else writer.cut.dtype
     kernel = CoreAttention(
         name="attention.core", phase="forward", heads=of.heads, kv_heads=of.kv_heads, head_dim=of.key_dim,
         value_dim=of.value_dim, over=writer.cut.cp, kv_dtype=dtype, dtype=dtype, capped=of.capped,
@@ -40,9 +42,12 @@ def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
     )  # fmt: skip
     writer.sizes |= {"mixed": of.heads * of.value_dim * value, "lse": of.heads * LSE_BYTES}
     grouped = of.heads * (of.key_dim + of.value_dim) * value if of.kv_heads < of.heads else 0.0
+    efficiency = writer.style.attention_gradient_efficiency
+    back = replace(kernel, name="attention.core.by_input", phase="backward", efficiency=efficiency or 1.0)
     return TapeNode(
         name="attention.core",
         forward=(kernel,),
+        dgrad=(back,) if efficiency else (),
         reads=reads,
         writes=("mixed", "lse"),
         keeps=(*reads, "mixed", "lse"),
@@ -59,7 +64,9 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
     several = Rows("prefills", of.heads)
     sizes: dict[str, tuple[Size, Size, Size]] = {
         "scores": (PROMPT, PROMPT, of.key_dim),
-        "context": (PROMPT, of.key_dim, PROMPT),
+        "queries": (PROMPT, of.key_dim, PROMPT),
+        "context": (PROMPT, of.value_dim, PROMPT),
+        "shares": (PROMPT, PROMPT, of.value_dim),
     }
 
     # Heads lie side by side, so that each begins where its width says; scores are as wide as a sequence.
@@ -67,16 +74,17 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
 
     def matmul(name: str, of: str, times: int = 1) -> Op:
         m, n, k = sizes[of]
-        out = wide if of == "scores" else narrow
+        out = wide if of in ("scores", "shares") else narrow
         return Gemm(
-            name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times, aligned=narrow, out_aligned=out
-        )
+            name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times, aligned=narrow, out_aligned=out,
+            out_dtype=writer.out,
+        )  # fmt: skip
 
     writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
     yield TapeNode(
         name="attention.scores",
         forward=(matmul("attention.scores", "scores"),),
-        dgrad=(matmul("attention.scores.by_input", "context", 2),),
+        dgrad=(matmul("attention.scores.by_input", "queries", 2),),
         reads=(queries, keys),
         writes=("scores",),
         keeps=(queries, keys),
@@ -94,7 +102,7 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         name="attention.context",
         forward=(matmul("attention.context", "context"),),
         dgrad=(
-            matmul("attention.context.by_input", "scores"),
+            matmul("attention.context.by_input", "shares"),
             matmul("attention.context.by_value", "context"),
         ),
         reads=(shares, values),

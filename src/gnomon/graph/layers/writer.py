@@ -42,6 +42,8 @@ class Writer:
         self.model, self.cut, self.style = model, cut, style
         self.value = width(cut.dtype)
         self.wide = WIDE / self.value if style.wide_stream else 1.0
+        self.out = "fp32" if self.value == WIDE else "bf16"
+        """The format of what a GEMM gives, by its bytes."""
         self.stream = model.hidden * self.value * self.wide * cut.share
         self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
         self.vector = ""
@@ -159,7 +161,7 @@ class Writer:
         kept = read if self.style.keeps_gathered else self._shard.get(read, read)
         return TapeNode(
             name=name,
-            forward=(Gemm(name=name, m=rows, n=n, k=k, dtype=dtype or self.dtype_of(role)),),
+            forward=(Gemm(name=name, m=rows, n=n, k=k, dtype=dtype or self.dtype_of(role), out_dtype=self.out),),
             reads=(read,),
             writes=tuple(widths),
             keeps=(kept,),

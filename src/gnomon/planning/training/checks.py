@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from gnomon.engines import TrainingEngine, training_engine, training_engines
 from gnomon.engines.training.job import check_job
+from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError
 from gnomon.spec import Chip, Model, Pool
 from gnomon.spec.training_job import TrainingJob
 
 CHIPS = "strategy"
 """Where an error stands that is about the chips: the degrees of a plan say how many there are."""
-DTYPES = ("bf16", "fp16", "fp8")
-"""Formats whose training is priced: activations and working weights of two bytes; with fp8, GEMMs of one byte."""
+USUAL = ("bf16", "fp16", "fp8")
+DTYPES = (*USUAL, "tf32", "fp32")
+"""Formats whose training is priced: activations and working weights of two bytes; with fp8, GEMMs of one byte; with
+fp32 and tf32 all of four bytes, and GEMMs as they say."""
 MOST_CHIPS = 1_000_000
 MOST_TASKS = 5_000_000
 """Passes of a step over all pipeline ranks; they are timed one by one."""
@@ -23,7 +26,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_job(job)
     check_schedule(job, engine)
     check_stages(job, engine)
-    check_dtype(job.pool, job.dtype)
+    check_dtype(job.pool, job.dtype, engine.traits(job.model, job.recipe.optimizer, job.dtype))
     strategy = job.strategy
     check_chips(strategy.ranks)
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
@@ -65,16 +68,19 @@ def check_chips(count: int) -> None:
 def training_dtype(model: Model, chip: Chip) -> str:
     """As stored where the chip has it; else, and for what is stored in fp32, the chip's own 16 bits."""
     own = model.working_dtype
-    return own if own in DTYPES and own in chip.rates_flops else chip.half
+    return own if own in USUAL and own in chip.rates_flops else chip.half
 
 
-def check_dtype(pool: Pool, dtype: str) -> None:
+def check_dtype(pool: Pool, dtype: str, traits: Traits) -> None:
     usable = [own for own in DTYPES if own in pool.chip.rates_flops]
     if not usable:
         raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where=CHIPS)
     if dtype not in usable:
         why = f"{pool.chip.name} has no {dtype}" if dtype in DTYPES else f"training in {dtype} is not priced yet"
         raise InputError(why, where="dtype", hint=f"Use {' or '.join(usable)}.")
+    if dtype == "tf32" and pool.chip.vendor not in traits.tf32_vendors:
+        message = f"GEMMs of fp32 run in tf32 on chips of {' and '.join(traits.tf32_vendors)} alone"
+        raise InputError(message, where="dtype", hint="Use fp32 or bf16, or the engine torchtitan.")
 
 
 def check_tasks(global_batch: int, micros: int, stages: int) -> None:
