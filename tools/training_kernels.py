@@ -90,7 +90,7 @@ def _turns(function: Callable[..., Any], *operands: list[Any]) -> Call:
     return lambda i: function(*(copies[i % len(copies)] for copies in operands))
 
 
-def _fixed(function: Callable[..., Any], *operands: Any, **options: Any) -> Call:
+def fixed(function: Callable[..., Any], *operands: Any, **options: Any) -> Call:
     return lambda _i: function(*operands, **options)
 
 
@@ -180,7 +180,7 @@ def _kernels(bench: Bench, rows: int, width: int) -> Iterator[tuple[str, float, 
         ("layer_norm.backward", 4, 1, f.layer_norm(leaf, (width,), weight, weight), (leaf, weight)),
         ("rope.backward", 5.5, 4.5, turned(leaf).view(rows, width), (leaf,)),
     ):
-        yield name, reads, writes, _fixed(torch.autograd.grad, made, leaves, y, retain_graph=True)
+        yield name, reads, writes, fixed(torch.autograd.grad, made, leaves, y, retain_graph=True)
 
 
 def _losses(bench: Bench) -> Iterator[tuple[str, Row, Call]]:
@@ -191,18 +191,18 @@ def _losses(bench: Bench) -> Iterator[tuple[str, Row, Call]]:
         wide = logits.float().requires_grad_()
         loss = f.cross_entropy(wide, target)
         plain = wide.detach()
-        yield "widen", {"bytes_read": 2 * values, "bytes_written": 4 * values}, _fixed(logits.float)
-        yield "narrow", {"bytes_read": 4 * values, "bytes_written": 2 * values}, _fixed(plain.bfloat16)
+        yield "widen", {"bytes_read": 2 * values, "bytes_written": 4 * values}, fixed(logits.float)
+        yield "narrow", {"bytes_read": 4 * values, "bytes_written": 2 * values}, fixed(plain.bfloat16)
         both = {"bytes_read": 4 * values, "bytes_written": 4 * values}
-        yield "loss", both, _fixed(f.cross_entropy, wide, target)
+        yield "loss", both, fixed(f.cross_entropy, wide, target)
         back = {"bytes_read": 8 * values, "bytes_written": 8 * values}
-        yield "loss.backward", back, _fixed(torch.autograd.grad, loss, wide, retain_graph=True)
+        yield "loss.backward", back, fixed(torch.autograd.grad, loss, wide, retain_graph=True)
     for rows, width in ((8192, 2048), (8192, 4096)):
         table = bench.random(VOCABULARY, width).requires_grad_()
         index = torch.randint(0, VOCABULARY, (rows,), device="cuda")
         found, gradient = f.embedding(index, table), bench.random(rows, width)
         moved = {"bytes_read": 2.0 * rows * width, "bytes_written": 2.0 * VOCABULARY * width + 2.0 * rows * width}
-        yield "embedding.backward", moved, _fixed(torch.autograd.grad, found, table, gradient, retain_graph=True)
+        yield "embedding.backward", moved, fixed(torch.autograd.grad, found, table, gradient, retain_graph=True)
 
 
 def _updates(bench: Bench) -> Iterator[tuple[str, Row, Call]]:
@@ -217,17 +217,17 @@ def _updates(bench: Bench) -> Iterator[tuple[str, Row, Call]]:
         adamw = torch.optim.AdamW(weights, fused=True)
         adamw.step()
         size = value * count
-        yield f"adamw.{name}", {"bytes_read": 4 * size, "bytes_written": 3 * size}, _fixed(adamw.step)
-        yield f"norm.{name}", {"bytes_read": size, "bytes_written": 0}, _fixed(torch._foreach_norm, gradients)
+        yield f"adamw.{name}", {"bytes_read": 4 * size, "bytes_written": 3 * size}, fixed(adamw.step)
+        yield f"norm.{name}", {"bytes_read": size, "bytes_written": 0}, fixed(torch._foreach_norm, gradients)
         both = {"bytes_read": size, "bytes_written": size}
-        yield f"scale.{name}", both, _fixed(torch._foreach_mul_, gradients, 1.0)
+        yield f"scale.{name}", both, fixed(torch._foreach_mul_, gradients, 1.0)
         if value == 4:
             to = {"bytes_read": size, "bytes_written": 2 * count}
-            yield "copy_back", to, _fixed(torch._foreach_copy_, halves, plain)
+            yield "copy_back", to, fixed(torch._foreach_copy_, halves, plain)
             into = {"bytes_read": 6 * count, "bytes_written": 4 * count}
-            yield "accumulate", into, _fixed(_add_all, sums, halves)
+            yield "accumulate", into, fixed(_add_all, sums, halves)
             cleared = {"bytes_read": 0, "bytes_written": 4 * count}
-            yield "zero", cleared, _fixed(torch._foreach_zero_, sums)
+            yield "zero", cleared, fixed(torch._foreach_zero_, sums)
 
 
 def _add_all(sums: list[Any], parts: list[Any]) -> None:
