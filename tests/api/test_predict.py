@@ -213,7 +213,7 @@ def test_refusals(name: str) -> None:
         ({"dtype": "fp9"}, "fp8"),
         ({"kv_dtype": "fp9"}, "fp8"),
         ({"engine": "vlllm"}, "vllm"),
-        ({"engine": "vllm@0.1"}, "0.24.0"),
+        ({"engine": "vllm@0.24.9"}, "0.24.0"),
         ({"settings": {"max_seqs": 1}}, "max_num_seqs"),
     ],
 )

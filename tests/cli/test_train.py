@@ -26,6 +26,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 RUN = (
     " --failures 2e-5/gpu-hour --checkpoint-to shared:100GB/s --checkpoint-every 30min --checkpoint-mode lazy"
     " --spares 4 --detection-time 2min --restart-time 90s --repair-time 2d --grid FR"
+    " --lengths lognormal:mean=700,cv=1.2 --packing bfd --sampling balanced --document-masking --seed 3"
 )
 RUN_FIELDS = {
     "failures": "2e-5/gpu-hour",
@@ -37,6 +38,11 @@ RUN_FIELDS = {
     "restart_time_s": 90.0,
     "repair_time_s": 172800.0,
     "grid": "FR",
+    "lengths": "lognormal:mean=700,cv=1.2",
+    "packing": "bfd",
+    "sampling": "balanced",
+    "document_masking": True,
+    "seed": 3,
 }
 
 

@@ -17,7 +17,7 @@ from gnomon.cost.moe import padded_rows
 def test_large_gemms_reach_most_of_the_peak(chip: str, dtype: str) -> None:
     on = machine(chip)
     time = float(seconds(on, "gemm", dtype, m=16384, n=16384, k=16384)[0])
-    assert 0.5 < 2 * 16384**3 / time / on.chip.rate(dtype) < 0.95
+    assert 0.5 < 2 * 16384**3 / time / on.chip.rate(dtype) < 1
 
 
 @pytest.mark.parametrize("chip", CHIPS)

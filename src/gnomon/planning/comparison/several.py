@@ -15,7 +15,7 @@ from gnomon.techniques import AnyTechnique, applied, canonical, technique, techn
 
 PAIRED = 4
 """Techniques of which pairs are tried: those that help most by themselves."""
-DOUBTFUL = "the 90% interval includes 1"
+GAIN_UNSURE = "the 90% interval includes 1"
 Progress = Callable[[int, int], None]
 
 
@@ -117,7 +117,7 @@ def _row(planned: Planned, more: tuple[str, ...], without: Best | None) -> Techn
         return replace(row, helps=True, label=found.label, why="no plan runs without it")
     gain = found.speed.over(without.speed)
     helps = gain.value > 1 + NO_CHANGE
-    return replace(row, gain=gain, helps=helps, label=found.label, why=DOUBTFUL if helps and gain.low <= 1 else "")
+    return replace(row, gain=gain, helps=helps, label=found.label, why=GAIN_UNSURE if helps and gain.low <= 1 else "")
 
 
 def _worth(row: TechniqueRow) -> tuple[float, int]:
