@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gnomon.cost.tapes import Times
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid, StepTable, figures
 from gnomon.engines.training.batches import EachRow
+from gnomon.engines.training.comm import FrozenWeights
 from gnomon.engines.training.layer_cost import LayerCost, ops_of, tapes_of, units
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.graph.layers import Cut
@@ -33,7 +35,15 @@ SHARING = pytest.mark.parametrize("engine", ENGINES[1:])
 SHARDING = pytest.mark.parametrize("engine", ENGINES[2:])
 PARTED = ("megatron@2.4", "megatron@3.0")
 LONG = Batch.prefill([2], 4096)
-COLUMNS = [field.name for field in fields(StepTable) if field.name not in ("grid", "chunks", "side")]
+APART = ("grid", "chunks", "side")
+PARTS = ("first_frozen", "last_frozen")
+"""Columns that have columns of their own."""
+COLUMNS = [field.name for field in fields(StepTable) if field.name not in APART + PARTS]
+COLUMNS += [f"{part}.{field.name}" for part in PARTS for field in fields(FrozenWeights)]
+
+
+def column_of(table: StepTable, name: str) -> Any:
+    return attrgetter(name)(table)
 
 
 def of(found: Search, grid: Grid, factor: Any = None) -> StepTable:
@@ -49,8 +59,8 @@ def test_many_rows_are_each_row_alone(engine: str, optimizer: str) -> None:
     for row in range(found.grid.size):
         alone = of(found, found.grid.pick(np.array([row])))
         for name in COLUMNS:
-            together = getattr(found.figures, name)[row]
-            np.testing.assert_allclose(getattr(alone, name)[0], together, rtol=1e-12, err_msg=name)
+            together = column_of(found.figures, name)[row]
+            np.testing.assert_allclose(column_of(alone, name)[0], together, rtol=1e-12, err_msg=name)
 
 
 @EVERY
@@ -58,7 +68,7 @@ def test_the_order_of_rows_does_not_matter(engine: str) -> None:
     found = some(search("gpt-1.7b", "A100:16", engine), 60)
     turned = of(found, found.grid.pick(np.arange(found.grid.size)[::-1]))
     for name in COLUMNS:
-        np.testing.assert_array_equal(getattr(turned, name)[::-1], getattr(found.figures, name), err_msg=name)
+        np.testing.assert_array_equal(column_of(turned, name)[::-1], column_of(found.figures, name), err_msg=name)
 
 
 def _factor(op: Op) -> Floats:
@@ -76,10 +86,10 @@ def test_a_draw_is_a_row_of_its_own(engine: str) -> None:
             alone = of(found, found.grid.pick(np.array([row])), lambda op, draw=draw: _factor(op)[[draw]])
             for name in COLUMNS:
                 np.testing.assert_allclose(
-                    getattr(drawn, name)[draw], getattr(alone, name)[0], rtol=1e-12, err_msg=name
+                    column_of(drawn, name)[draw], column_of(alone, name)[0], rtol=1e-12, err_msg=name
                 )
         for name in COLUMNS:
-            np.testing.assert_allclose(getattr(drawn, name)[0], getattr(found.figures, name)[row], rtol=1e-12)
+            np.testing.assert_allclose(column_of(drawn, name)[0], column_of(found.figures, name)[row], rtol=1e-12)
         assert len(set(drawn.optimizer_s.tolist())) == 4
 
 
@@ -155,7 +165,7 @@ def test_more_tokens_a_micro_batch_take_longer(engine: str) -> None:
     found = search("llama-3.2-1b", "H100:8", engine, batch=8)
     one, two = np.array(list(pairs(found.grid, "micro_batch", 1, 2))).T
     for name in ("forward_s", "backward_s", "last_forward_s", "saved_activation_bytes"):
-        column = getattr(found.figures, name)
+        column = column_of(found.figures, name)
         assert np.all(column[two] >= column[one]), name
     assert np.array_equal(found.figures.micros[one], 2 * found.figures.micros[two])
 

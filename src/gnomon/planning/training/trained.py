@@ -15,7 +15,7 @@ def trained_parameters(step: TrainingStep) -> float:
     frozen = [found.first_frozen, found.last_frozen, *(kind.frozen for kind in found.chunks.kinds)]
     if not any(np.any(one.bytes(1.0)) for one in frozen):
         return float(model.parameters)
-    tapes = tapes_of(model, cut_of(step.job.load.seq, step.job.dtype), step.traits)
+    tapes = tapes_of(model, cut_of(step.job.load.seq, step.job.dtype, {}), step.traits)
     stages = Stages(model)
     counts = np.bincount(stages.order, minlength=len(stages.kinds)).tolist()
     layers = sum(n * tapes[name].parameters for n, name in zip(counts, kind_names(len(counts)), strict=True))
