@@ -147,7 +147,8 @@ def test_what_is_not_declared_is_conserved(case: str, text: str) -> None:
         return
     own, without = search.figures.pick(rows), plain(case).figures.pick(rows)
     declared = changes(text)
-    np.testing.assert_allclose(own.model_flops, without.model_flops, rtol=1e-9)
+    if "model flops" not in declared:
+        np.testing.assert_allclose(own.model_flops, without.model_flops, rtol=1e-9)
     if "flops" not in declared:
         np.testing.assert_allclose(own.recomputed_flops, without.recomputed_flops, rtol=1e-9)
     if "parameters" not in declared:

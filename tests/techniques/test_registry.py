@@ -19,6 +19,7 @@ from gnomon.engines.training.layer_cost import tapes_of
 from gnomon.errors import InputError
 from gnomon.graph.layers import NodePass
 from gnomon.graph.layers.writer import Writer
+from gnomon.graph.passes.freeze import freeze
 from gnomon.graph.tape import TapeNode
 from gnomon.sim.training import SCHEDULES
 from gnomon.techniques import TRAINING, Technique, Trial
@@ -92,6 +93,51 @@ def test_frozen_weights_have_no_gradients_and_save_nothing_for_them(outside: dic
     trained = 1 - 16 * usual.parameters / plain.step.job.model.parameters
     for part, share in (("weights", 1.0), ("gradients", trained), ("optimizer", trained)):
         assert frozen.memory_parts[0][part] == pytest.approx(share * plain.memory_parts[0][part], rel=1e-9)
+
+
+class FrozenNetwork(FrozenEmbedding):
+    """Nothing is trained but the norm before the head."""
+
+    name = "frozen-network"
+
+    def program(self, case: TrainingCase, values: Any) -> NodePass:
+        def frozen(part: str, nodes: list[TapeNode], writer: Writer) -> list[TapeNode]:
+            kept = [node for node in nodes if node.name == "head.norm"]
+            rest = freeze([node for node in nodes if node not in kept], writer, first=part == "embedding")
+            return kept + [
+                replace(node, packed_bytes=node.parameters / 2, unpacked_bytes=2 * node.parameters)
+                if node.name == "ffn.down"
+                else node
+                for node in rest
+            ]
+
+        return frozen
+
+
+@pytest.mark.parametrize("engine", ["megatron", "torchtitan", "transformers"])
+def test_frozen_weights_of_every_part_are_held_once_and_packed_ones_in_their_format(
+    outside: dict[str, Any], engine: str
+) -> None:
+    outside["frozen-network"] = FrozenNetwork()
+    load = {"on": "H100", "seq": 512, "global_batch": 1, "engine": engine}
+    plain = gnomon.simulate_training("llama-3.2-1b", **load)
+    found = gnomon.simulate_training("llama-3.2-1b", **load, techniques=["frozen-network"])
+    model, memory = found.step.job.model, found.memory_parts[0]
+    hidden, layers, inner = model.hidden, model.layers, model.blocks[0].feed_forward.inner
+    packed, each = layers * hidden * inner, plain.step.traits.optimizers["adamw"].weight_bytes
+    weights = each * (model.parameters - packed) + packed / 2
+    assert memory["weights"] == pytest.approx(weights, rel=1e-5)
+    assert found.trainable_parameters == hidden and plain.trainable_parameters == model.parameters
+    assert memory["optimizer"] == pytest.approx(hidden * plain.step.traits.optimizers["adamw"].state_bytes, rel=1e-9)
+    assert memory["working"] >= 2 * hidden * inner, "a packed matrix is unpacked while it is used"
+
+
+def test_frozen_weights_are_gathered_with_the_others_where_they_are_shared_out(outside: dict[str, Any]) -> None:
+    outside["frozen-network"] = FrozenNetwork()
+    load = {"on": "H100:8", "seq": 512, "global_batch": 8, "techniques": ["frozen-network"]}
+    whole, shared = (gnomon.simulate_training("llama-3.2-1b", **load, zero=zero) for zero in (0, 3))
+    assert shared.memory_parts[0]["weights"] < 0.5 * whole.memory_parts[0]["weights"]
+    assert shared.step.figures.forward_s[0] > whole.step.figures.forward_s[0]
 
 
 @pytest.mark.parametrize("given", [RuntimeError("broken"), object()], ids=["raises", "is something else"])

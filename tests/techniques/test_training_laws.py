@@ -163,7 +163,8 @@ def test_work_is_conserved(text: str) -> None:
         both = found.step, plain.step
         if "flops" not in changes(text):
             assert both[0].flops == pytest.approx(both[1].flops, rel=1e-9)
-        assert both[0].flops["model"] == pytest.approx(both[1].flops["model"], rel=1e-9)
+        if "model flops" not in changes(text):
+            assert both[0].flops["model"] == pytest.approx(both[1].flops["model"], rel=1e-9)
         if "tokens" not in changes(text):
             assert both[0].job.load.step_tokens == both[1].job.load.step_tokens
         if "parameters" not in changes(text):

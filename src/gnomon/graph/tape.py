@@ -39,6 +39,11 @@ class TapeNode:
     """Of the parameters, those that GEMMs read in a narrower format, from copies of the weights."""
     frozen: bool = False
     """Its weights are not trained: they have no gradient, and nothing is saved for one."""
+    packed_bytes: float = 0.0
+    """Of frozen weights in a format of their own, what they take; 0 where they are as the others."""
+    unpacked_bytes: float = 0.0
+    """Of such weights, what they take as GEMMs read them: they are dequantised for each use, forward and backward, and
+    the copy goes with the GEMM."""
     detached: bool = False
     """What it reads gets no gradient from it: it is data, or cut off from the loss."""
     passes_on: bool = False
@@ -76,8 +81,18 @@ class Tape:
 
     @property
     def frozen_parameters(self) -> float:
-        """Those that are not trained."""
-        return sum(node.parameters for node in self.nodes if node.frozen)
+        """Those that are not trained, but for packed ones."""
+        return sum(node.parameters for node in self.nodes if node.frozen and not node.packed_bytes)
+
+    @property
+    def packed_bytes(self) -> float:
+        """Of frozen weights in a format of their own."""
+        return sum(node.packed_bytes for node in self.nodes)
+
+    @property
+    def unpacked_bytes(self) -> float:
+        """Of the largest of them, while GEMMs read it."""
+        return max((node.unpacked_bytes for node in self.nodes), default=0.0)
 
     @property
     def experts(self) -> float:

@@ -36,7 +36,7 @@ Maker = Callable[..., Any]
 TRAINING: Final = "training"
 SERVING: Final = "serving"
 CONSERVED: Mapping[str, tuple[str, ...]] = {
-    TRAINING: ("flops", "tokens", "parameters", "state bytes", "activation bytes"),
+    TRAINING: ("flops", "model flops", "tokens", "parameters", "state bytes", "activation bytes"),
     SERVING: ("flops", "tokens", "parameters", "weight bytes", "cache bytes", "precision", "requests", "schedule"),
 }
 """What a technique leaves as it is, unless it declares that it does not. The effect of a changed precision on the

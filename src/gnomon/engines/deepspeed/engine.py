@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gnomon.engines.deepspeed import ENGINE
 from gnomon.engines.deepspeed.releases import BY_VERSION
 from gnomon.engines.deepspeed.style import optimizers
+from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
@@ -25,6 +26,9 @@ fragmentation below, chosen on every second of 33 of BLOOM's trial runs with the
 FRAGMENTATION = 0.11
 SPARE = 0.0
 """Reserved blocks are released where memory runs out, so that fragmentation keeps no plan from running."""
+
+ADAPTERS = AdapterStyle(library="PEFT", nf4="bitsandbytes", nf4_clones=True, dora=True)
+"""Which DeepSpeed keeps in the format of the network, with fp32 copies beside the optimizer's states."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class DeepSpeed:
             spare=SPARE,
             fragmentation=FRAGMENTATION,
             schedules=("1f1b",),
+            adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
         )
         return in_four_bytes(plain, dtype, parted_attention(plain.style))
 

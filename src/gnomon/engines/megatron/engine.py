@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gnomon.engines.megatron import ENGINE
 from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
+from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import NARROW_BYTES, PLAIN_PACKINGS, Packing, Traits
 from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
@@ -60,6 +61,9 @@ LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
 off by 8% with it and by 32% without. Today's is taken to be PyTorch's own, measured under the built-in runner."""
 
+ADAPTERS = AdapterStyle(library="Megatron-Bridge", gathers=True, keeps_gathered=True, shared_by_experts=True, dora=True)
+"""`megatron.bridge.peft`: an adapter for each of linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
+
 
 @dataclass(frozen=True)
 class Megatron:
@@ -102,6 +106,7 @@ class Megatron:
             tf32_vendors=TF32_VENDORS,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
+            adapters=ADAPTERS if today else None,
         )
 
     def _spread(self, model: Model) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gnomon.engines.torch import ENGINE, checks
 from gnomon.engines.torch.efficiencies import efficiencies, software
 from gnomon.engines.torch.style import optimizers, style
+from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wide import efficient_attention, in_four_bytes
 from gnomon.errors import unknown_name
@@ -25,6 +26,10 @@ RUN_SPREAD = {"Ampere": (0.047, 0.102), "Hopper": (0.034, 0.066)}
 """`python -m tools.training_software spread`."""
 SPARE = 0.02
 """Share of the memory lost to fragmentation of the allocator: an estimate, not measured."""
+
+ADAPTERS = AdapterStyle(
+    library="the built-in runner", scales_result=False, nf4="bitsandbytes, or PyTorch's own operators", dora=True
+)
 
 
 def _early(today: KernelStyle) -> KernelStyle:
@@ -62,6 +67,7 @@ class Torch:
             run_spread=RUN_SPREAD if self.version == VERSIONS[0] else {},
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
+            adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
         )
         return in_four_bytes(plain, dtype, efficient_attention(plain.style, efficiencies()))
 

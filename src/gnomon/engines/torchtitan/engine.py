@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.torchtitan import ENGINE
+from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.training.wide import check_wide, efficient_attention, in_four_bytes
@@ -89,6 +90,7 @@ class TorchTitan:
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
             fragmentation=FRAGMENTATION,
+            adapters=_adapters(optimizer) if self.version == VERSIONS[-1] else None,
         )
         return in_four_bytes(plain, dtype, efficient_attention(plain.style, efficiencies()))
 
@@ -108,6 +110,13 @@ class TorchTitan:
         if dtype == "fp8" and self.version == VERSIONS[0]:
             hint = f"Use bf16, or torchtitan@{VERSIONS[1]}."
             raise InputError("fp8 needs torch.compile under TorchTitan", where="dtype", hint=hint)
+
+
+def _adapters(optimizer: str) -> AdapterStyle:
+    """Its LoRAConverter, which makes adapters of all linear layers, the head among them. Frozen weights stay in the
+    format that weights are trained in, and FSDP casts what it gathers."""
+    at_rest = 4.0 if optimizer == "adamw" else 2.0
+    return AdapterStyle(library="TorchTitan's LoRAConverter", frozen_bytes=at_rest, head=True)
 
 
 def compiled(eager: KernelStyle) -> KernelStyle:

@@ -34,17 +34,17 @@ class Allocations:
 
 def allocations(
     tapes: Sequence[Tape], mode: str, tokens: int | Sequence[int], micros: int, states: Optimizer,
-    capacity_bytes: float, buckets: bool = False,
+    capacity_bytes: float, buckets: bool = False, frozen_bytes: float | None = None,
 ) -> Allocations:  # fmt: skip
     """Steps of one rank that holds all of a network: embedding, layers and head in order, `micros` passes each, of so
     many tokens; of several numbers, one after the other and again."""
     fits, ran = True, CachingAllocator(capacity_bytes)
     each = (tokens,) if isinstance(tokens, int) else tuple(tokens)
     try:
-        _Steps(ran, tapes, mode, each[0], states).run(micros, buckets, each)
+        _Steps(ran, tapes, mode, each[0], states, frozen_bytes).run(micros, buckets, each)
     except OutOfMemory:
         fits, ran = False, CachingAllocator()
-        _Steps(ran, tapes, mode, each[0], states).run(micros, buckets, each)
+        _Steps(ran, tapes, mode, each[0], states, frozen_bytes).run(micros, buckets, each)
     return Allocations(ran.most_allocated_bytes, ran.most_reserved_bytes, fits)
 
 
@@ -55,11 +55,13 @@ class _Steps:
     mode: str
     tokens: int
     states: Optimizer
+    frozen_bytes: float | None = None
+    """Of a frozen weight, where it takes less than a trained one."""
 
     def run(self, micros: int, buckets: bool, tokens: Sequence[int]) -> None:
         held = [node for tape in self.tapes for node in tape.nodes if node.parameters]
         for node in held:
-            self.card.allocate(node.parameters * self.states.weight_bytes)
+            self.card.allocate(self._at_rest(node))
             self.card.allocate(node.parameters * self.states.gradient_bytes * (buckets and not node.frozen))
         matrices = [node.parameters for node in held if not node.frozen]
         for step in range(STEPS):
@@ -72,6 +74,11 @@ class _Steps:
                     self.card.allocate(parameters * self.states.state_bytes / MOMENTS)
             for block in gradients.values():
                 self.card.release(block)
+
+    def _at_rest(self, node: TapeNode) -> float:
+        """Bytes of a node's weights."""
+        each = self.frozen_bytes if node.frozen and self.frozen_bytes else self.states.weight_bytes
+        return node.packed_bytes or node.parameters * each
 
     def _mode(self, place: int) -> str:
         """Neither the embedding nor the head is recomputed."""
@@ -110,7 +117,7 @@ class _Steps:
         """Parameters that a node multiplies by, and the tape they belong to: a tied head's are the embedding's."""
         if node.wgrad and not node.parameters:
             return self.tapes[0].parameters, 0
-        return node.parameters, at
+        return 0.0 if node.frozen else node.parameters, at
 
     def _release(self, blocks: list[MemoryBlock | None]) -> None:
         while blocks:
@@ -127,7 +134,7 @@ class _Steps:
             for name in node.writes:
                 if name not in live:
                     live[name] = self.card.allocate(tape.sizes[name] * self.tokens)
-            self.card.release(self.card.allocate(node.scratch * self.tokens))
+            self._release([self.card.allocate(node.scratch * self.tokens), self.card.allocate(node.unpacked_bytes)])
             later = {name for rest in nodes[place + 1 :] for name in rest.reads}
             self._drop(live, {SOURCE, RESULT} | later | stays)
 
@@ -148,6 +155,7 @@ class _Steps:
         buffers: dict[int, MemoryBlock | None] = {0: gradient}
         for place, node in reversed(list(enumerate(tape.nodes))):
             passing = [self.card.allocate(node.gradient_scratch * self.tokens)]
+            passing.append(self.card.allocate(node.unpacked_bytes))
             passing += self._buffered(tape, node, owner, buffers)
             parameters, whose = self._weight(node, at)
             if parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -39,6 +40,27 @@ class ParamCount(NamedTuple):
         return np.asarray(self.dense / grid.copies + self.experts / grid.expert_copies)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FrozenWeights:
+    """Parameters of a rank that do not learn, and bytes of those that are packed in a format of their own."""
+
+    parameters: Floats
+    packed_bytes: Floats
+
+    def pick(self, rows: Ints) -> FrozenWeights:
+        return FrozenWeights(self.parameters[rows], self.packed_bytes[rows])
+
+    def times(self, count: Ints | int | Floats) -> FrozenWeights:
+        return FrozenWeights(self.parameters * count, self.packed_bytes * count)
+
+    def plus(self, other: FrozenWeights) -> FrozenWeights:
+        return FrozenWeights(self.parameters + other.parameters, self.packed_bytes + other.packed_bytes)
+
+    def bytes(self, each: float) -> Floats:
+        """Where each takes so many that is not packed."""
+        return np.asarray(each * self.parameters + self.packed_bytes)
+
+
 def sent_bytes(tokens: Floats | Ints, hidden: int, dtype: str, grid: Grid) -> Floats:
     """Activations of a micro-batch of so many tokens between two stages, on one rank."""
     held = grid.cp * np.where(grid.sequence_parallel == 1, grid.tp, 1)
@@ -65,13 +87,14 @@ class CommModel:
         return _Group(self.grid, ("dp", "cp", "tp", "stage_copies", "ep", "expert_tp"))
 
     def passes(
-        self, forward_s: Floats, backward_s: Floats, held: ParamCount, launched_s: tuple[Floats, Floats] | None = None
-    ) -> tuple[Floats, Floats, Floats, Floats]:
+        self, forward_s: Floats, backward_s: Floats, held: ParamCount, frozen: FrozenWeights,
+        launched_s: tuple[Floats, Floats] | None = None,
+    ) -> tuple[Floats, Floats, Floats, Floats]:  # fmt: skip
         """Seconds of a layer forward and backward, and what the first of a chunk adds to both. With ZeRO 3 a layer's
         weights are gathered while the one before it runs, and its gradients scattered while the one after it does;
         where the host has hooks around modules, a pass cannot be faster than those and its launches (`launched_s`)."""
         zero, sharded = self.grid.zero, self.traits.sharded_weights
-        first, scatter = self.gathered(held), self.scattered(held)
+        first, scatter = self.gathered(held, frozen), self.scattered(held)
         regathered = first * (zero == 3)
         there, back = self._overlap(forward_s, first), self._overlap(backward_s, regathered + scatter)
         if launched_s is not None and sharded.modules:
@@ -87,9 +110,11 @@ class CommModel:
             np.where(plain, 0.0, np.maximum(regathered + backward_s + scatter - back, 0.0)),
         )
 
-    def halves(self, input_s: Floats, weight_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats]:
+    def halves(
+        self, input_s: Floats, weight_s: Floats, held: ParamCount, frozen: FrozenWeights
+    ) -> tuple[Floats, Floats, Floats]:
         """Seconds of a layer backward by input and by weight, and what the first of a chunk adds to the former."""
-        regathered, scatter = self.gathered(held) * (self.grid.zero == 3), self.scattered(held)
+        regathered, scatter = self.gathered(held, frozen) * (self.grid.zero == 3), self.scattered(held)
         back, weighted = self._overlap(input_s, regathered), self._overlap(weight_s, scatter)
         plain = self.grid.zero < 2
         lead = np.where(plain, 0.0, regathered + input_s - back)
@@ -108,11 +133,13 @@ class CommModel:
         overlapped = self.traits.overlaps(self.grid.pp) * self.reduce(held)
         return np.asarray(sm_contention(self.machine.chip.sm_count) * overlapped)
 
-    def gathered(self, held: ParamCount) -> Floats:
-        """Weights that a forward pass has to gather first."""
+    def gathered(self, held: ParamCount, frozen: FrozenWeights) -> Floats:
+        """Weights that a forward pass has to gather first, frozen ones with the others."""
         wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
-        handled = self._handled(held, self.states.weight_bytes, self.traits.sharded_weights.copied)
-        return np.where(wanted, self._gather(held) + handled, 0.0)
+        each, more = self.states.weight_bytes, frozen.bytes(width(self.dtype))
+        handled = self._handled(held, each, self.traits.sharded_weights.copied)
+        together = ParamCount(held.dense + more / each, held.experts)
+        return np.where(wanted, self._gather(together) + handled, 0.0)
 
     def scattered(self, held: ParamCount) -> Floats:
         """Gradients that a backward pass scatters."""

@@ -68,6 +68,8 @@ class LayerCost:
     """Those with copies in a narrower format."""
     frozen: Floats
     """Parameters beside those counted here, which do not learn."""
+    packed_bytes: Floats
+    """Of frozen weights in a format of their own."""
     saved_activation_bytes: Floats
     deferred_bytes: Floats
     """Between the backwards by input and by weight, where they are apart."""
@@ -247,10 +249,11 @@ def _sizes(tape: Tape, mode: str, batch: Batch) -> dict[str, Floats]:
         "experts": np.array([tape.experts]),
         "narrow_parameters": np.array([tape.narrow_parameters]),
         "frozen": np.array([tape.frozen_parameters]),
+        "packed_bytes": np.array([tape.packed_bytes]),
         "saved_activation_bytes": kept * tokens,
         "deferred_bytes": deferred_bytes(tape) * tokens,
-        "forward_peak_bytes": (_most(liveness.forward(tape, mode)) - kept) * tokens,
-        "backward_peak_bytes": (_most(liveness.backward(tape, mode)) - kept) * tokens,
+        "forward_peak_bytes": (_most(liveness.forward(tape, mode)) - kept) * tokens + tape.unpacked_bytes,
+        "backward_peak_bytes": (_most(liveness.backward(tape, mode)) - kept) * tokens + tape.unpacked_bytes,
     }
 
 

@@ -62,6 +62,17 @@ def has_ends(grid: Grid, rank: Ints | int) -> tuple[NDArray[np.bool_], NDArray[n
     return first > 0, last > 0
 
 
+def _frozen_bytes(found: Sizes, traits: Traits, weight_bytes: float, rank: Ints | int) -> Floats:
+    """Weights of a rank that do not learn. With ZeRO 3 they are shared out and gathered with the others."""
+    each, grid = traits.frozen_bytes or weight_bytes, found.grid
+    at_first, last = has_ends(grid, rank)
+    ends = found.first_frozen.times(np.asarray(at_first, float)).plus(found.last_frozen.times(np.asarray(last, float)))
+    at_rest = found.chunks.frozen(rank).plus(ends).bytes(each)
+    layers = np.max([kind.frozen.bytes(min(each, weight_bytes)) for kind in found.chunks.kinds], axis=0)
+    gathered = GATHERED_LAYERS * layers + ends.bytes(min(each, weight_bytes))
+    return np.asarray(np.where(grid.zero == 3, at_rest / grid.copies + gathered, at_rest))
+
+
 def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:
     """The parts of one rank. `stays` is what the passes through its layers leave at its fullest moment."""
     grid, states = found.grid, traits.optimizers[optimizer]
@@ -105,8 +116,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     rise = last * (found.head_peak_bytes - found.head_forward_peak_bytes)
     body = np.where(grid.recompute == FULL, np.maximum(body - rise, 0.0), body)
     weights = weights + body + states.copy_bytes * head
-    frozen = found.chunks.frozen(rank) + at_first * found.first_frozen
-    weights = weights + states.weight_bytes * frozen / np.where(grid.zero == 3, grid.copies, 1)
+    weights = weights + _frozen_bytes(found, traits, states.weight_bytes, rank)
     # Copies of sharded weights are made when a layer is gathered, and go with it.
     gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(

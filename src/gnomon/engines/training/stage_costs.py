@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.engines.training.comm import ParamCount
+from gnomon.engines.training.comm import FrozenWeights, ParamCount
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.stages import PipelineShape, Stages
 from gnomon.spec.workload import Floats
@@ -40,15 +40,17 @@ class LayerCosts:
     held: ParamCount
     narrow: Floats
     """Parameters with copies in a narrower format."""
-    frozen: Floats
-    """Parameters that do not learn."""
+    frozen: FrozenWeights
     saved_activation_bytes: Floats
     peak_bytes: Floats
 
     def pick(self, rows: Ints) -> LayerCosts:
-        columns = {one.name: getattr(self, one.name) for one in fields(self)}
-        held = ParamCount(self.held.dense[rows], self.held.experts[rows])
-        return LayerCosts(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
+        apart: dict[str, Any] = {
+            "held": ParamCount(self.held.dense[rows], self.held.experts[rows]),
+            "frozen": self.frozen.pick(rows),
+        }
+        columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in apart}
+        return LayerCosts(**{name: column[rows] for name, column in columns.items()}, **apart)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -192,9 +194,12 @@ class StageCosts:
         """Parameters with narrower copies on a rank, at most."""
         return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * self.stages.most(self.grid))
 
-    def frozen(self, rank: Ints | int) -> Floats:
-        """Parameters of a rank's layers that do not learn."""
-        return np.asarray(sum(n * kind.frozen for n, kind in zip(self.on_rank(rank), self.kinds, strict=True)))
+    def frozen(self, rank: Ints | int) -> FrozenWeights:
+        """Of a rank's layers."""
+        found = FrozenWeights(np.zeros(self.grid.size), np.zeros(self.grid.size))
+        for count, kind in zip(self.on_rank(rank), self.kinds, strict=True):
+            found = found.plus(kind.frozen.times(count))
+        return found
 
     def peak_bytes(self, rank: Ints | int) -> Floats:
         """What the fullest layer of a rank needs beside what stays."""

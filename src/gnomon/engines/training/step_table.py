@@ -13,7 +13,7 @@ from gnomon.cost.collective import sm_contention
 from gnomon.cost.governor import streaming_w
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.batches import EachRow, most_tokens
-from gnomon.engines.training.comm import CommModel, ParamCount, sent_bytes
+from gnomon.engines.training.comm import CommModel, FrozenWeights, ParamCount, sent_bytes
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.layer_cost import WORKING, LayerCost
 from gnomon.engines.training.priced import priced as priced_pieces
@@ -46,8 +46,9 @@ class Sizes:
     """Of the embedding while it runs."""
     first_saved_activation_bytes: Floats
     """Of what stands before the layers, a tower's ends among it."""
-    first_frozen: Floats
-    """Its parameters that do not learn."""
+    first_frozen: FrozenWeights
+    """Its weights that do not learn, and those of the head."""
+    last_frozen: FrozenWeights
     head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats
@@ -134,7 +135,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
             **unpriced,
             held=ParamCount(unit["parameters"] - unit["experts"], unit["experts"]),
             narrow=unit["narrow_parameters"],
-            frozen=unit["frozen"],
+            frozen=FrozenWeights(unit["frozen"], unit["packed_bytes"]),
             saved_activation_bytes=_until_backward(grid, unit["saved_activation_bytes"], unit["deferred_bytes"]),
             peak_bytes=np.maximum(unit["forward_peak_bytes"], unit["backward_peak_bytes"]),
         )
@@ -148,11 +149,14 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         micros=micros,
         layers=model.layers // (grid.pp * grid.vp),
         first_parameters=first["parameters"],
-        last_parameters=last["parameters"] + _copied(model, grid),
+        last_parameters=last["parameters"] + _copied(model, grid) * (first["parameters"] > 0),
         each_parameters=nothing,
         first_peak_bytes=np.maximum(first["forward_peak_bytes"], first["backward_peak_bytes"]),
         first_saved_activation_bytes=first["saved_activation_bytes"],
-        first_frozen=first["frozen"],
+        first_frozen=FrozenWeights(first["frozen"], first["packed_bytes"]),
+        last_frozen=FrozenWeights(
+            last["frozen"] + _copied(model, grid) * (first["parameters"] == 0), last["packed_bytes"]
+        ),
         head_saved_activation_bytes=_until_backward(grid, last["saved_activation_bytes"], last["deferred_bytes"]),
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
         head_forward_peak_bytes=last["forward_peak_bytes"],
@@ -201,7 +205,12 @@ def figures(
     sent = sent_bytes(most_tokens(model, load, grid), model.hidden, wire.dtype, grid)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     first, last = priced["embedding"], priced["head"]
-    last = replace(last, parameters=last.parameters + _copied(model, grid))
+    copied = _copied(model, grid)
+    last = replace(
+        last,
+        parameters=last.parameters + copied * (first.parameters > 0),
+        frozen=last.frozen + copied * (first.parameters == 0),
+    )
     ends = {name: _end(wire, unit) for name, unit in (("first", first), ("last", last))}
     kinds = [_layer(wire, priced[name], stages, grid) for name in kind_names(len(stages.kinds))]
     chunks = StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
@@ -229,7 +238,8 @@ def figures(
         each_parameters=np.zeros(grid.size),
         first_peak_bytes=np.maximum(first.forward_peak_bytes, first.backward_peak_bytes),
         first_saved_activation_bytes=first.saved_activation_bytes,
-        first_frozen=first.frozen,
+        first_frozen=_frozen(first),
+        last_frozen=_frozen(last),
         head_saved_activation_bytes=_until_backward(grid, last.saved_activation_bytes, last.deferred_bytes),
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         head_forward_peak_bytes=last.forward_peak_bytes,
@@ -252,6 +262,10 @@ def _held(unit: LayerCost) -> ParamCount:
     return ParamCount(unit.parameters - unit.experts, unit.experts)
 
 
+def _frozen(unit: LayerCost) -> FrozenWeights:
+    return FrozenWeights(unit.frozen, unit.packed_bytes)
+
+
 def _total(priced: Mapping[str, LayerCost], stages: Stages, name: str) -> Floats:
     """Of the whole network on one rank of each part."""
     counts = np.bincount(stages.order, minlength=len(stages.kinds)).tolist()
@@ -272,7 +286,7 @@ def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
     """What an embedding or a head adds to its chunk."""
     held = _held(unit)
     return {
-        "forward_s": unit.forward_s + wire.gathered(held),
+        "forward_s": unit.forward_s + wire.gathered(held, _frozen(unit)),
         "backward_s": unit.backward_s + _accumulated(wire, held) + wire.scattered(held),
         "input_s": unit.input_s,
         "weight_s": unit.weight_s + _accumulated(wire, held) + wire.scattered(held),
@@ -282,10 +296,10 @@ def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
 
 def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> LayerCosts:
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
-    held = _held(unit)
+    held, frozen = _held(unit), _frozen(unit)
     summed = _accumulated(wire, held)
-    forward, backward, *leads = wire.passes(unit.forward_s, unit.backward_s + summed, held, unit.launched_s)
-    by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held)
+    forward, backward, *leads = wire.passes(unit.forward_s, unit.backward_s + summed, held, frozen, unit.launched_s)
+    by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held, frozen)
     mean = stages.order.size / (grid.pp * grid.vp)
     return LayerCosts(
         forward_s=forward,
@@ -302,7 +316,7 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
         reduce_s=wire.reduce(held.times(mean)) / mean,
         held=held,
         narrow=unit.narrow_parameters,
-        frozen=unit.frozen,
+        frozen=frozen,
         saved_activation_bytes=_until_backward(grid, unit.saved_activation_bytes, unit.deferred_bytes),
         peak_bytes=np.maximum(unit.forward_peak_bytes, unit.backward_peak_bytes),
     )

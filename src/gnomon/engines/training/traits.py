@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.graph.layers import NodePass
 from gnomon.graph.style import KernelStyle
 from gnomon.sim.training import names
@@ -154,6 +155,10 @@ class Traits:
     """Schedules need as many micro-batches as give every rank work at once."""
     whole_sums: bool = False
     """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
+    frozen_bytes: float | None = None
+    """Of a weight that is not trained; None where it takes what a trained one does beside its states."""
+    adapters: AdapterStyle | None = None
+    """How it trains low-rank adapters beside frozen weights; None where it does not."""
     sharded_weights: ShardedWeights = ShardedWeights()
     """Of plans with ZeRO 3."""
     exposed_gradient_bytes: float = 0.0

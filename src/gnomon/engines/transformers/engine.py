@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.transformers import ENGINE
@@ -51,6 +52,14 @@ def _other_modules(model: Model) -> Iterator[str]:
             yield "attention and feed-forward side by side"
 
 
+def _adapters(wide: bool) -> AdapterStyle:
+    """PEFT's, over a network that is loaded in 16 bits: adapters in fp32 under autocast (`autocast_adapter_dtype`), or
+    in the format of the network."""
+    return AdapterStyle(
+        library="PEFT", kernels=style(), casts_input=wide, nf4="bitsandbytes", nf4_clones=True, dora=True
+    )
+
+
 @dataclass(frozen=True)
 class Transformers:
     """Eager modules with SDPA, the model's loss, gradients clipped, fused AdamW; DDP over several chips."""
@@ -77,6 +86,7 @@ class Transformers:
             recompute=("none", "full"),
             frees_gradients=True,
             bucketed=True,
+            adapters=_adapters(wide=optimizer == MASTER),
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:

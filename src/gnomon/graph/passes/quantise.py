@@ -32,11 +32,36 @@ def quantised(op: Op) -> tuple[Op, ...]:
 def trained(node: TapeNode, writer: Writer) -> TapeNode:
     """A GEMM of training: with operands of eight bits, or with a copy of a wide input for it alone."""
     gemm = next((op for op in node.forward if isinstance(op, Gemm)), None)
-    if gemm is None or not node.wgrad or not isinstance(gemm.k, int):
+    if gemm is None or not isinstance(gemm.k, int) or not (node.wgrad or node.frozen):
         return node
+    if node.frozen:
+        return _frozen(node, gemm.k, gemm, writer)
     if writer.style.wide_stream and gemm.batch == 1 and writer.sizes[node.reads[0]] >= WIDE * gemm.k:
         return _autocast(node, gemm.k, gemm, writer)
     return _narrowed(node, gemm, writer) if width(gemm.dtype) < writer.value else node
+
+
+def _frozen(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
+    """Operands of a GEMM whose weights are frozen: cast as others are, with nothing transposed for a gradient of the
+    weights and nothing saved."""
+    style, rows = writer.style, _rows(gemm)
+    if style.wide_stream and gemm.batch == 1 and writer.sizes[node.reads[0]] >= WIDE * k:
+        there, back, sizes = style.widen.backward, style.widen, (k, k)
+    elif width(gemm.dtype) < writer.value:
+        share = width(gemm.dtype) / writer.value
+        assert isinstance(gemm.n, int)
+        there = back = Stream(1, share, 0, 0, efficiency=style.cast.efficiency)
+        sizes = k, gemm.n
+    else:
+        return node
+    casts = [
+        streamed(f"{node.name}.cast{of}", one, size * writer.value, rows)
+        for of, one, size in (("", there, sizes[0]), (".by_input", back, sizes[1]))
+    ]
+    wide = style.wide_stream and width(gemm.dtype) >= writer.value
+    dgrad = () if node.detached else (*node.dgrad, casts[1]) if wide else (casts[1], *node.dgrad)
+    narrow = node.parameters if width(gemm.dtype) < writer.value else 0.0
+    return replace(node, forward=(casts[0], *node.forward), dgrad=dgrad, narrow_parameters=narrow)
 
 
 def _rows(gemm: Gemm) -> Rows:

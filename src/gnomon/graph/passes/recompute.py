@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from gnomon.graph.ops import Gemm
 from gnomon.graph.passes.quantise import NARROW
 from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
@@ -41,5 +42,6 @@ def _alternate(nodes: Sequence[TapeNode]) -> Iterator[TapeNode]:
     """Every second GEMM with weights as cheap as what is always recomputed."""
     place = 0
     for node in nodes:
-        place += bool(node.wgrad)
-        yield replace(node, cheap=True) if node.wgrad and place % 2 == 0 else node
+        matrix = bool(node.wgrad) or (node.frozen and any(isinstance(op, Gemm) for op in node.forward))
+        place += matrix
+        yield replace(node, cheap=True) if matrix and place % 2 == 0 else node

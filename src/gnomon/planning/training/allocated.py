@@ -44,6 +44,7 @@ def step_allocations(
         traits.optimizers[recipe.optimizer],
         usable_bytes,
         buckets=traits.bucketed and strategy.dp * strategy.cp > 1,
+        frozen_bytes=traits.frozen_bytes,
     )
 
 

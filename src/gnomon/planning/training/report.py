@@ -11,6 +11,7 @@ from gnomon.engines.training.job import not_trained_on
 from gnomon.planning.shortage import training_shortage
 from gnomon.planning.training.lengths import lengths_figures, lengths_inputs, useful_share
 from gnomon.planning.training.step import TrainingStep
+from gnomon.planning.training.trained import trained_parameters
 from gnomon.planning.unmodelled import idle_beyond, in_files
 from gnomon.spec import Estimate, Model, NotModelled, TrainingLoad
 from gnomon.spec.answers import Resolved, Shortage, TrainingReport
@@ -66,6 +67,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         step_parts=_step_parts(step),
         lengths=lengths_figures(step),
         micro_batches=int(step.figures.micros[0]),
+        trainable_parameters=trained_parameters(step),
         energy_j=joules.value,
         co2_g=grid.co2_g(joules.value) if grid else None,
         grid=grid.told if grid else {},

@@ -75,6 +75,8 @@ class TrainingReport(Result):
     step_parts: Annotated[Mapping[str, float], ("pipeline_s", "optimizer_s")]
     """Seconds from the start to the last backward, then of what follows it."""
     micro_batches: Degree
+    trainable_parameters: float = 0.0
+    """Of the whole network: those that have gradients and states of the optimizer."""
     energy_j: float
     co2_g: float | None = None
     """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
