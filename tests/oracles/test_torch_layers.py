@@ -15,7 +15,7 @@ from gnomon.engines.torch.style import style
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Attention, Op
 from gnomon.graph.tape import Tape
-from gnomon.spec import Batch, Model
+from gnomon.spec import Batch, Model, Recipe
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 import torch
@@ -52,7 +52,9 @@ class Running:
         ends = {"embedding": range(0), "head": range(model.layers, model.layers)}
         self.rope = None if model.learned_positions else rope_table(SEQ, model.blocks[0].mixer.head_dim, BF16, "cpu")
         self.module = (
-            LayerModule(model, model.blocks[0], mode) if part == "layer" else Part(model, ends[part], SEQ, "none")
+            LayerModule(model, model.blocks[0], Recipe(recompute=mode), 0, range(1))
+            if part == "layer"
+            else Part(model, ends[part], SEQ, Recipe())
         ).to(BF16)
         for weight in self.module.parameters():
             torch.nn.init.normal_(weight, std=0.02)

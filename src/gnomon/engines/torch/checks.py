@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gnomon.engines.torch import optimizers, recompute, techniques
 from gnomon.engines.training.job import chunk_words, cut
-from gnomon.errors import InputError, unknown_name
+from gnomon.errors import InputError
 from gnomon.graph.trained import check_trained
-from gnomon.sim.training import names, schedule, usual_schedule
+from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import MAX_ZERO, OPTIMIZERS, RECOMPUTE, RUN
+from gnomon.spec.training import MAX_ZERO
+from gnomon.spec.training_job import TrainingJob
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "interleaved-zb")
 """Those with one copy of the network."""
@@ -17,10 +19,16 @@ DTYPES = ("bf16", "fp32")
 """fp16 would need loss scaling, which the runner does not have."""
 
 
+def check_job(job: TrainingJob) -> None:
+    """Raise InputError where the runner does not run a job, its techniques with their values included."""
+    check(job.model, job.strategy, job.recipe, job.load, job.dtype)
+    techniques.check(job)
+
+
 def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
     """Raise InputError where the runner does not support a job, naming what it supports."""
     check_trained(model, "the built-in runner")
-    _check_recipe(recipe, dtype)
+    _check_recipe(strategy, recipe, dtype)
     _check_strategy(strategy)
     _check_model(model, strategy, load)
     _check_cuts(model, strategy, recipe, load)
@@ -39,24 +47,16 @@ def micro_batches(strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> int
     return count
 
 
-def _check_recipe(recipe: Recipe, dtype: str) -> None:
-    for name, known in (("schedule", names()), ("recompute", RECOMPUTE), ("optimizer", OPTIMIZERS)):
-        value = getattr(recipe, name)
-        if value not in known:
-            raise unknown_name(name, value, known, where=f"engine.settings.{name}")
-    if recipe.optimizer not in RUN:
-        hint = f"Use {' or '.join(RUN)}, or the engine megatron."
-        message = f"the built-in runner does not support {recipe.optimizer}"
-        raise InputError(message, where="engine.settings.optimizer", hint=hint)
+def _check_recipe(strategy: Strategy, recipe: Recipe, dtype: str) -> None:
+    schedule(recipe.schedule, where="engine.settings.schedule")
+    recompute.check(recipe)
     if dtype not in DTYPES:
         hint = f"Use {' or '.join(DTYPES)}; the engine megatron trains in fp16 and fp8 too."
         raise InputError(f"the built-in runner does not train in {dtype}", where="dtype", hint=hint)
     if not 0 <= recipe.zero <= MAX_ZERO:
         message = f"{recipe.zero} is not a ZeRO stage"
         raise InputError(message, where="engine.settings.zero", hint=f"Use 0 to {MAX_ZERO}.")
-    if recipe.optimizer == "adamw-bf16" and dtype != "bf16":
-        hint = "Use adamw, whose states are fp32."
-        raise InputError(f"adamw-bf16 does not support {dtype} weights", where="engine.settings.optimizer", hint=hint)
+    optimizers.check(strategy, recipe, dtype)
 
 
 def _check_strategy(strategy: Strategy) -> None:
@@ -67,9 +67,7 @@ def _check_strategy(strategy: Strategy) -> None:
         if getattr(strategy, name) != 1:
             message = f"the built-in runner has no {what} parallelism, and {name} is {getattr(strategy, name)}"
             raise InputError(message, where=f"strategy.{name}", hint="Use 1.")
-    if strategy.techniques:
-        message = f"the built-in runner does not support the technique {strategy.techniques[0]}"
-        raise InputError(message, where="strategy.techniques", hint="Leave it out.")
+    techniques.refuse_unknown(strategy.techniques)
 
 
 def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:

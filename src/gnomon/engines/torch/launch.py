@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnomon.engines.torch.checks import check
+from gnomon.engines.torch import checks
 from gnomon.engines.training.job import check_job
 from gnomon.engines.training.launch import common_not_expressed, headline, script, sequences_not_expressed, torchrun
 from gnomon.spec import Plan
@@ -55,4 +55,4 @@ def _arguments() -> list[list[str]]:
 def check_runner(job: TrainingJob) -> None:
     """Raise InputError where the built-in runner does not support the job."""
     check_job(job)
-    check(job.model, job.strategy, job.recipe, job.load, job.dtype)
+    checks.check_job(job)

@@ -5,17 +5,16 @@ Tensors are not bound to names beyond their use, so that the allocator holds onl
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from gnomon.engines.torch import recompute
 from gnomon.errors import InputError
-from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Recipe
 
 NORM_EPS = 1e-5
 ROPE_BASE = 1e4
@@ -117,33 +116,26 @@ class Ffn(nn.Module):  # type: ignore[misc]
 
 
 class LayerModule(nn.Module):  # type: ignore[misc]
-    """One transformer block, which activation checkpointing recomputes as a unit."""
+    """One transformer block, which activation checkpointing recomputes as a unit. `number` is its own in the network,
+    `layers` are those of its part."""
 
-    def __init__(self, model: Model, spec: Block, recompute: str) -> None:
+    def __init__(self, model: Model, spec: Block, recipe: Recipe, number: int, layers: range) -> None:
         super().__init__()
         ffn = spec.feed_forward
         if isinstance(ffn, MoeFfn):
             raise InputError("the built-in runner has no experts", where="model")
-        self.recompute = recompute
         self.attn_norm = NormModule(model.hidden, model.norm_bias)
         self.attn = SelfAttention(model.hidden, spec.attention)
         self.ffn_norm = NormModule(model.hidden, model.norm_bias)
         self.ffn = Ffn(model.hidden, ffn)
+        self.run = recompute.MODES[recipe.recompute](self, number, layers, recipe)
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
-        if self.recompute == "none":
-            return self.body(x, rope)
-        how = {"context_fn": partial(create_selective_checkpoint_contexts, keep)} if self.recompute != "full" else {}
-        # No random numbers inside, so the generator state need not be preserved.
-        return checkpoint(self.body, x, rope, use_reentrant=False, preserve_rng_state=False, **how)
+        return self.run(x, rope)
 
     def body(self, x: Tensor, rope: Rope | None) -> Tensor:
         x = x + self.attn(self.attn_norm(x), rope)
         return x + self.ffn(self.ffn_norm(x))
-
-
-def keep(_: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if operator in SAVED else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 class Embed(nn.Module):  # type: ignore[misc]
@@ -169,11 +161,11 @@ class Part(nn.Module):  # type: ignore[misc]
     number in the full network, so that a weight has the same name on any rank.
     """
 
-    def __init__(self, model: Model, layers: range, seq: int, recompute: str) -> None:
+    def __init__(self, model: Model, layers: range, seq: int, recipe: Recipe) -> None:
         super().__init__()
         blocks = [block for block in model.blocks for _ in range(block.count)]
         self.embed = Embed(model, seq) if layers.start == 0 else None
-        self.layers = nn.ModuleDict({str(i): LayerModule(model, blocks[i], recompute) for i in layers})
+        self.layers = nn.ModuleDict({str(i): LayerModule(model, blocks[i], recipe, i, layers) for i in layers})
         last = layers.stop == model.layers
         self.norm = NormModule(model.hidden, model.norm_bias) if last else None
         self.head = nn.Linear(model.hidden, model.vocab, bias=False) if last else None

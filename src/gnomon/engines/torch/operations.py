@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnomon.engines.torch import ENGINE as INFO
-from gnomon.engines.torch import launch
+from gnomon.engines.torch import launch, techniques
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import ImportedTraining, TrainingNames
 from gnomon.errors import InputError
@@ -14,7 +14,7 @@ from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
 ENGINE, TITLE = INFO.name, INFO.title
-EXPRESSES: tuple[str, ...] = ()
+EXPRESSES: tuple[str, ...] = techniques.names()
 
 
 def version_of(plan: Plan) -> str:

@@ -1,7 +1,8 @@
 """Gradients reduced, clipped and applied.
 
 `Flat` (ZeRO 0 and 1) keeps the weights of a rank in one buffer and their gradients in another, so that one
-collective moves them all. `Sharded` (ZeRO 2 and 3) uses the shards of PyTorch's `fully_shard`.
+collective moves them all. `Sharded` (ZeRO 2 and 3) uses the shards of PyTorch's `fully_shard`. What updates the weights
+is found by its name in `gnomon.engines.torch.optimizers`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from gnomon.engines.torch.model import Tensor
+from gnomon.engines.torch.optimizers import optimizers
 from gnomon.engines.torch.parallel import DTYPES, Share
 from gnomon.engines.torch.ranks import Place
 from gnomon.spec import Recipe
 
-LEARNING_RATE = 1e-3
 CLIP_NORM = 1.0
 TINY = 1e-6
 """Keeps a norm of zero from dividing, as `torch.nn.utils.clip_grad_norm_` does."""
@@ -44,8 +45,9 @@ class State(Protocol):
         """Update the weights and clear the gradients."""
 
 
-def state(share: Share, recipe: Recipe, dtype: str, place: Place) -> State:
-    return Sharded(share, place) if recipe.zero >= 2 else Flat(share, recipe, dtype, place)
+def state(share: Share, recipe: Recipe, dtype: str, place: Place, home: Any = None) -> State:
+    """`home` is the device of fp32 weights and optimizer states, where that is not the rank's own."""
+    return Sharded(share, recipe, place, home) if recipe.zero >= 2 else Flat(share, recipe, dtype, place, home)
 
 
 def clip(owner: State, loss: Tensor, place: Place) -> Tensor:
@@ -68,32 +70,35 @@ class Flat:
     """Weights in one buffer: those sharded by tensor parallelism, then replicated ones, last those whose gradients are
     summed over tensor-parallel ranks."""
 
-    def __init__(self, share: Share, recipe: Recipe, dtype: str, place: Place) -> None:
-        self.place = place
+    def __init__(self, share: Share, recipe: Recipe, dtype: str, place: Place, home: Any = None) -> None:
+        self.place, self.home, self.rule = place, home, optimizers()[recipe.optimizer]
         self.shared = recipe.zero == 1 and place.size("dp") > 1
         named = sorted(share.named(), key=lambda entry: (entry[0] in share.copied, entry[0] in share.summed))
         counts = [_local(weight).numel() for _, weight in named]
         self.cut = sum(count for count, (name, _) in zip(counts, named, strict=True) if name not in share.copied)
         self.known = sum(count for count, (name, _) in zip(counts, named, strict=True) if name not in share.summed)
         length = sum(counts) + -sum(counts) % place.size("dp")
-        kept = DTYPES[dtype] if recipe.optimizer == "adamw-bf16" else torch.float32
+        kept = torch.float32 if self.rule.fp32_masters else DTYPES[dtype]
         self.weights = torch.zeros(length, dtype=DTYPES[dtype], device=place.device)
         self.grads = torch.zeros(length, dtype=kept, device=place.device)
         _move(named, self.weights, self.grads)
-        self._shard()
+        self._shard(named)
 
-    def _shard(self) -> None:
+    def _shard(self, named: list[tuple[str, Any]]) -> None:
         """This rank's shard of the buffers, and the optimizer over it."""
         each = self.weights.numel() // self.place.size("dp")
         start = each * self.place.at("dp") if self.shared else 0
         self.own = slice(start, start + each if self.shared else self.weights.numel())
-        masters = self.weights[self.own].to(self.grads.dtype)  # a view of the weights where the dtypes are equal
-        self.masters = [nn.Parameter(piece) for piece in masters.split(MOST_VALUES)]
-        for master, grad in zip(self.masters, self.grads[self.own].split(MOST_VALUES), strict=True):
+        # Views of weights and gradients where dtype and device are equal.
+        self.updated = self.weights[self.own].to(device=self.home, dtype=self.grads.dtype)
+        self.sums = self.grads[self.own].to(device=self.home)
+        shapes = [(name, _local(weight)) for name, weight in named] if self.rule.by_weight else None
+        masters = {name: nn.Parameter(piece) for name, piece in _masters(self.updated, shapes)}
+        for master, (_, grad) in zip(masters.values(), _masters(self.sums, shapes), strict=True):
             master.grad = grad
-        self.optimizer = _adamw(self.masters, self.place)
-        cut = _pieces(self.grads, self.own.start, min(self.cut, self.own.stop))
-        copied = _pieces(self.grads, max(self.cut, self.own.start), self.own.stop)
+        self.optimizer = self.rule.make(masters, self.place)
+        cut = _pieces(self.grads, slice(self.own.start, min(self.cut, self.own.stop)))
+        copied = _pieces(self.grads, slice(max(self.cut, self.own.start), self.own.stop))
         holders = self.place.size("dp") if not self.shared else 1
         shares = [1 / holders] * len(cut) + [1 / holders / self.place.size("tp")] * len(copied)
         self.pieces = [*cut, *copied], torch.tensor(shares, device=self.place.device)
@@ -110,10 +115,13 @@ class Flat:
         return self.pieces
 
     def step(self) -> None:
+        own = self.grads[self.own]
+        if self.sums.data_ptr() != own.data_ptr():
+            self.sums.copy_(own)
         self.optimizer.step()
-        if self.weights.dtype != self.grads.dtype:
-            for weight, master in zip(self.weights[self.own].split(MOST_VALUES), self.masters, strict=True):
-                weight.copy_(master.detach())
+        if self.updated.data_ptr() != self.weights[self.own].data_ptr():
+            for weight, master in zip(_pieces(self.weights, self.own), self.updated.split(MOST_VALUES), strict=True):
+                weight.copy_(master)
         if self.shared:
             _all_gather(self.weights, self.weights[self.own], group=self.place.group("dp"))
         self.grads.zero_()
@@ -122,13 +130,14 @@ class Flat:
 class Sharded:
     """Weights sharded by `fully_shard`. The optimizer sees plain tensors that share their memory."""
 
-    def __init__(self, share: Share, place: Place) -> None:
-        self.place = place
+    def __init__(self, share: Share, recipe: Recipe, place: Place, home: Any = None) -> None:
+        self.place, self.home = place, home
         named = [(name, weight) for name, weight in share.named() if _local(weight).numel()]
         self.weights = [weight for _, weight in named]
-        self.masters = [nn.Parameter(_local(weight).detach()) for weight in self.weights]
+        self.masters = [nn.Parameter(_local(weight).detach().to(device=home)) for weight in self.weights]
         self.summed = [weight for name, weight in named if name in share.summed]
-        self.optimizer = _adamw(self.masters, place)
+        masters = {name: master for (name, _), master in zip(named, self.masters, strict=True)}
+        self.optimizer = optimizers()[recipe.optimizer].make(masters, place)
         shares = [1 / place.size("tp") if name in share.copied else 1.0 for name, _ in named]
         self.shares = torch.tensor(shares, device=place.device)
 
@@ -145,21 +154,28 @@ class Sharded:
 
     def step(self) -> None:
         for master, weight in zip(self.masters, self.weights, strict=True):
-            master.grad, weight.grad = _local(weight.grad), None
+            master.grad, weight.grad = _local(weight.grad).to(device=self.home), None
         self.optimizer.step()
-        self.optimizer.zero_grad()
-
-
-def _adamw(masters: list[Any], place: Place) -> Any:
-    return torch.optim.AdamW(masters, lr=LEARNING_RATE, fused=place.device.type == "cuda")
+        for master, weight in zip(self.masters, self.weights, strict=True):
+            master.grad = None
+            if master.data_ptr() != _local(weight).data_ptr():
+                _local(weight).detach().copy_(master.detach())
 
 
 def _local(tensor: Any) -> Any:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
-def _pieces(flat: Tensor, start: int, stop: int) -> list[Tensor]:
-    return list(flat[start:stop].split(MOST_VALUES)) if start < stop else []
+def _pieces(flat: Tensor, where: slice) -> list[Tensor]:
+    return list(flat[where].split(MOST_VALUES)) if where.start < where.stop else []
+
+
+def _masters(flat: Tensor, shapes: list[tuple[str, Tensor]] | None) -> list[tuple[str, Tensor]]:
+    """What an optimizer updates of a flat buffer, by name: long pieces, or every weight in its shape."""
+    if shapes is None:
+        return [(f"flat.{number}", piece) for number, piece in enumerate(flat.split(MOST_VALUES))]
+    pieces = _split_like(flat, [weight for _, weight in shapes])
+    return [(name, piece) for (name, _), piece in zip(shapes, pieces, strict=True)]
 
 
 def _split_like(flat: Tensor, tensors: list[Tensor]) -> list[Tensor]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +18,12 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 
 from gnomon.engines.torch.model import Part, Tensor, rope_table
+from gnomon.engines.torch.optimizers import optimizers
 from gnomon.engines.torch.ranks import Place
+from gnomon.engines.torch.techniques import Together
 from gnomon.sim.training import schedule, usual_schedule
-from gnomon.spec import Model, Recipe, Strategy
+from gnomon.spec import Recipe
+from gnomon.spec.training_job import TrainingJob
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 WEIGHT_STD = 0.02
@@ -40,27 +42,33 @@ class Share:
     """Replicated weights whose gradient on a rank covers its local tokens or heads only."""
 
     def named(self) -> list[tuple[str, Any]]:
-        return [entry for part in self.parts for entry in part.named_parameters()]
+        """Weights that learn."""
+        return [entry for part in self.parts for entry in part.named_parameters() if entry[1].requires_grad]
 
 
-def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: int, seed: int, place: Place) -> Share:
+def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Share:
     """This rank's parts with initialised weights."""
+    model, strategy, recipe, seq = job.model, job.strategy, job.recipe, job.load.seq
+    dtype = DTYPES[job.dtype]
     each = model.layers // (strategy.pp * strategy.vp)
     parts, copied, summed = [], set(), set()
     numbers = schedule(recipe.schedule if strategy.pp > 1 else usual_schedule(1).name).placement
     for stage in numbers.stages(strategy.pp, strategy.vp)[place.at("pp")].tolist():
         with torch.device("meta"):
-            part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe.recompute)
+            part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe)
         if strategy.tp > 1:
             _cut(part, place, recipe.sequence_parallel, seq // strategy.tp)
+        with torch.device("meta"):
+            techniques.build(part)
+        if strategy.tp > 1:
             replicated = {name: weight for name, weight in part.named_parameters() if _is_replicated(weight)}
             copied |= set(replicated)
             summed |= {
                 name for name, weight in replicated.items() if _is_summed(name, weight, recipe.sequence_parallel)
             }
-        _fill(part, recipe, DTYPES[dtype], seed, place, model.tied_embeddings)
+        Filling(job=job, seed=seed, place=place, techniques=techniques).fill(part)
         if not model.learned_positions:
-            part.rope = rope_table(seq, model.blocks[0].attention.head_dim, DTYPES[dtype], place.device)
+            part.rope = rope_table(seq, model.blocks[0].attention.head_dim, dtype, place.device)
         parts.append(part)
     return Share(parts=tuple(parts), copied=frozenset(copied), summed=frozenset(summed))
 
@@ -97,45 +105,63 @@ def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None
         parallelize_module(part, mesh, {"head": cut})
 
 
-def _fill(part: Part, recipe: Recipe, working: Any, seed: int, place: Place, tied: bool) -> None:
-    """Initialise layer by layer, so that under ZeRO 2 and 3 at most one layer is unsharded at a time."""
-    masters = recipe.zero >= 2 and recipe.optimizer == "adamw"
-    draw = partial(_drawn, working=working, stored=torch.float32 if masters else working, seed=seed, place=place)
-    for number, layer in part.layers.items():
-        _draw_weights(layer, f"layers.{number}.", draw)
-        if recipe.zero >= 2:
-            _shard(layer, working, recipe, place)
-    if tied and part.head is not None:
-        part.head.weight = None
-    _draw_weights(part, "", draw)
-    if tied and part.head is not None and part.embed is not None:
-        part.head.weight = part.embed.tokens.weight
-    if recipe.zero >= 2:
-        _shard(part, working, recipe, place)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """Weights initialised layer by layer, so that under ZeRO 2 and 3 at most one layer is unsharded at a time."""
+
+    job: TrainingJob
+    seed: int
+    place: Place
+    techniques: Together
+
+    def fill(self, part: Part) -> None:
+        for number, layer in part.layers.items():
+            self._draw(layer, f"layers.{number}.")
+            self._ready(layer)
+        head = part.head if self.job.model.tied_embeddings else None
+        if head is not None:
+            head.weight = None
+        self._draw(part, "")
+        if head is not None and part.embed is not None:
+            head.weight = part.embed.tokens.weight
+        self._ready(part)
+
+    def _ready(self, module: nn.Module) -> None:
+        self.techniques.drawn(module)
+        if self.job.recipe.zero >= 2:
+            _shard(module, DTYPES[self.job.dtype], self.job.recipe, self.place)
+
+    def _draw(self, root: nn.Module, prefix: str) -> None:
+        for path, module in root.named_modules():
+            for key, empty in list(module.named_parameters(recurse=False)):
+                if empty.is_meta:
+                    name = prefix + (f"{path}.{key}" if path else key)
+                    filled = nn.Parameter(self._drawn(name, empty), requires_grad=empty.requires_grad)
+                    setattr(module, key, filled)
+
+    def _drawn(self, name: str, empty: Any) -> Tensor:
+        working, recipe = DTYPES[self.job.dtype], self.job.recipe
+        masters = recipe.zero >= 2 and optimizers()[recipe.optimizer].fp32_masters
+        full = _initial(name, empty, self.seed, self.place).to(working).to(torch.float32 if masters else working)
+        if not isinstance(empty, DTensor):
+            return full
+        (placement,) = empty.placements
+        if placement.is_shard():
+            pieces = full.chunk(self.place.size("tp"), placement.dim)
+            full = pieces[self.place.at("tp")].clone(memory_format=torch.contiguous_format)
+        return DTensor.from_local(full, empty.device_mesh, empty.placements, run_check=False)
 
 
-def _draw_weights(root: nn.Module, prefix: str, draw: Any) -> None:
-    for path, module in root.named_modules():
-        for key, empty in list(module.named_parameters(recurse=False)):
-            if empty.is_meta:
-                name = prefix + (f"{path}.{key}" if path else key)
-                setattr(module, key, nn.Parameter(draw(name, empty)))
-
-
-def _drawn(name: str, empty: Any, *, working: Any, stored: Any, seed: int, place: Place) -> Tensor:
+def _initial(name: str, empty: Any, seed: int, place: Place) -> Tensor:
+    """A whole weight in fp32: the number it starts at, where it has one, else drawn."""
     full = torch.empty(empty.shape, dtype=torch.float32, device=place.device)
-    if empty.dim() == 1:
-        full.fill_(0.0 if name.endswith("bias") else 1.0)
-    else:
-        chance = torch.Generator(place.device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        full.normal_(0.0, WEIGHT_STD, generator=chance)
-    full = full.to(working).to(stored)
-    if not isinstance(empty, DTensor):
-        return full
-    (placement,) = empty.placements
-    if placement.is_shard():
-        full = full.chunk(place.size("tp"), placement.dim)[place.at("tp")].clone(memory_format=torch.contiguous_format)
-    return DTensor.from_local(full, empty.device_mesh, empty.placements, run_check=False)
+    start = getattr(empty, "start_at", None)
+    if start is None and empty.dim() == 1:
+        start = 0.0 if name.endswith("bias") else 1.0
+    if start is not None:
+        return full.fill_(start)
+    chance = torch.Generator(place.device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+    return full.normal_(0.0, WEIGHT_STD, generator=chance)
 
 
 def _shard(module: nn.Module, working: Any, recipe: Recipe, place: Place) -> None:

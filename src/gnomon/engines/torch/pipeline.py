@@ -8,11 +8,14 @@ import torch
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.pipelining import schedules as pipelining
 
+from gnomon.engines.torch.checks import micro_batches
 from gnomon.engines.torch.model import Part, Tensor
 from gnomon.engines.torch.ranks import Place
 from gnomon.engines.torch.split import WeightGradients
+from gnomon.engines.torch.techniques import Together
 from gnomon.sim.training import Schedule, Task
 from gnomon.sim.training import schedule as find_schedule
+from gnomon.spec.training_job import TrainingJob
 
 Action = tuple[str, int, int]
 """F, B, I or W, the model chunk on this rank, the micro-batch."""
@@ -32,8 +35,8 @@ class Driver(Protocol):
 class PipelineLoop:
     """All layers on one rank."""
 
-    def __init__(self, part: Part, micro_batch: int) -> None:
-        self.part, self.micro_batch = part, micro_batch
+    def __init__(self, part: Part, micro_batch: int, techniques: Together) -> None:
+        self.part, self.micro_batch, self.techniques = part, micro_batch, techniques
         self.actions: list[Action] = []
 
     def run(self, tokens: Tensor, targets: Tensor) -> Tensor:
@@ -41,9 +44,11 @@ class PipelineLoop:
         pairs = zip(tokens.split(self.micro_batch), targets.split(self.micro_batch), strict=True)
         for micro, (read, wanted) in enumerate(pairs):
             self.actions.append(("F", 0, micro))
-            loss = self.part(read, wanted)
+            with self.techniques.run_pass("F", 0, micro):
+                loss = self.part(read, wanted)
             self.actions.append(("B", 0, micro))
-            loss.backward()
+            with self.techniques.run_pass("B", 0, micro):
+                loss.backward()
             total += loss.detach()
         return total
 
@@ -56,11 +61,13 @@ class StageModule(PipelineStage):  # type: ignore[misc]
     targets: tuple[Tensor, ...]
     micro: int
     weights: WeightGradients
+    techniques: Together
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         self.actions.append(("F", self.chunk, fwd_chunk_id))
         self.micro = fwd_chunk_id
-        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+        with self.techniques.run_pass("F", self.chunk, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         return self.submod(*args, self.targets[self.micro]) if self.is_last else self.submod(*args)
@@ -68,13 +75,16 @@ class StageModule(PipelineStage):  # type: ignore[misc]
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """Whole, or by input alone."""
         whole = kwargs.pop("full_backward", True)
-        self.actions.append(("B" if whole else "I", self.chunk, bwd_chunk_id))
+        kind = "B" if whole else "I"
+        self.actions.append((kind, self.chunk, bwd_chunk_id))
         self.weights.current = None if whole else (self.chunk, bwd_chunk_id)
-        return super().backward_one_chunk(bwd_chunk_id, *args, full_backward=True, **kwargs)
+        with self.techniques.run_pass(kind, self.chunk, bwd_chunk_id):
+            return super().backward_one_chunk(bwd_chunk_id, *args, full_backward=True, **kwargs)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         self.actions.append(("W", self.chunk, bwd_chunk_id))
-        self.weights.run((self.chunk, bwd_chunk_id))
+        with self.techniques.run_pass("W", self.chunk, bwd_chunk_id):
+            self.weights.run((self.chunk, bwd_chunk_id))
 
 
 class TaskRuntime(pipelining._PipelineScheduleRuntime):  # type: ignore[misc]
@@ -105,10 +115,12 @@ class Pipeline:
     """Parts on several ranks under a pipeline schedule."""
 
     def __init__(
-        self, parts: tuple[Part, ...], schedule: str, micros: int, read: Tensor, between: Tensor, place: Place
-    ) -> None:
+        self, parts: tuple[Part, ...], job: TrainingJob, read: Tensor, between: Tensor, place: Place,
+        techniques: Together,
+    ) -> None:  # fmt: skip
         """`read` is the first part's input for one micro-batch, `between` what parts send: meta tensors."""
         self.actions: list[Action] = []
+        schedule, micros = job.recipe.schedule, micro_batches(job.strategy, job.recipe, job.load)
         pp, rank = place.size("pp"), place.at("pp")
         self.micros, chosen = micros, find_schedule(schedule)
         numbers = chosen.placement.stages(pp, len(parts))[rank].tolist()
@@ -119,7 +131,7 @@ class Pipeline:
             made = between if part.head is None else torch.empty((), device="meta")
             total = len(parts) * pp
             stage = StageModule(part, numbers[chunk], total, place.device, given, made, group=place.group("pp"))
-            stage.chunk, stage.actions, stage.weights = chunk, self.actions, weights
+            stage.chunk, stage.actions, stage.weights, stage.techniques = chunk, self.actions, weights, techniques
             if chosen.splits_backward:
                 weights.defer(part)
             self.stages.append(stage)

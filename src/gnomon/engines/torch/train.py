@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor.parallel import loss_parallel
 
-from gnomon.engines.torch import clocks, optimizer, parallel, pipeline
-from gnomon.engines.torch.checks import check, micro_batches
+from gnomon.engines.torch import clocks, optimizer, parallel, pipeline, techniques
+from gnomon.engines.torch.checks import check_job, micro_batches
 from gnomon.engines.torch.data import sequences
 from gnomon.engines.torch.launch import Measuring
 from gnomon.engines.torch.ranks import Place, joined
@@ -32,6 +32,7 @@ class RankJob:
     seed: int
     state: optimizer.State
     driver: pipeline.Driver
+    techniques: techniques.Together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def train(job: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = 
     Joins an existing process group, or creates the one that torchrun describes.
     """
     warmup, steps = measuring.warmup, measuring.steps
-    check(job.model, job.strategy, job.recipe, job.load, job.dtype)
+    check_job(job)
     if job.strategy.dp == 1:  # nothing to shard over, so weights and states stay as they are without ZeRO
         job = replace(job, recipe=replace(job.recipe, zero=0))
     with joined(job.strategy, measuring.device) as place:
@@ -69,19 +70,20 @@ def train(job: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = 
 
 def prepare(job: TrainingJob, seed: int, place: Place) -> RankJob:
     strategy, recipe, load = job.strategy, job.recipe, job.load
-    share = parallel.build(job.model, strategy, recipe, job.dtype, seq=load.seq, seed=seed, place=place)
+    running = techniques.start(job, place)
+    share = parallel.build(job, seed, place, running)
     micros = micro_batches(strategy, recipe, load)
     for part in share.parts:
         part.loss_scale = 1.0 / (micros * strategy.dp)
     if strategy.pp == 1:
-        driver: pipeline.Driver = pipeline.PipelineLoop(share.parts[0], recipe.micro_batch)
+        driver: pipeline.Driver = pipeline.PipelineLoop(share.parts[0], recipe.micro_batch, running)
     else:
         read = torch.empty(recipe.micro_batch, load.seq, dtype=torch.int64, device="meta")
         shape = (recipe.micro_batch, load.seq // (strategy.tp if recipe.sequence_parallel else 1), job.model.hidden)
         between = torch.empty(shape, dtype=parallel.DTYPES[job.dtype], device="meta", requires_grad=True)
-        driver = pipeline.Pipeline(share.parts, recipe.schedule, micros, read, between, place)
-    state = optimizer.state(share, recipe, job.dtype, place)
-    return RankJob(job=job, place=place, seed=seed, state=state, driver=driver)
+        driver = pipeline.Pipeline(share.parts, job, read, between, place, running)
+    state = optimizer.state(share, recipe, job.dtype, place, running.home())
+    return RankJob(job=job, place=place, seed=seed, state=state, driver=driver, techniques=running)
 
 
 def step(rank: RankJob, number: int) -> Step:
@@ -91,11 +93,12 @@ def step(rank: RankJob, number: int) -> Step:
     gc.collect()
     _wait_for_all(rank.place)
     start = time.perf_counter()
-    with _losses(rank.job.strategy):
-        loss = rank.driver.run(tokens, targets)
-    rank.state.reduce()
-    totals = optimizer.clip(rank.state, loss / rank.job.strategy.tp, rank.place)
-    rank.state.step()
+    with rank.techniques.step():
+        with _losses(rank.job.strategy):
+            loss = rank.driver.run(tokens, targets)
+        rank.state.reduce()
+        totals = optimizer.clip(rank.state, loss / rank.job.strategy.tp, rank.place)
+        rank.state.step()
     norm, mean = totals.tolist()
     _synchronize(rank.place)
     return Step(seconds=time.perf_counter() - start, loss=mean, grad_norm=norm)
@@ -154,6 +157,7 @@ def _result(rank: RankJob, done: list[Step], clocks_mhz: dict[str, Any]) -> dict
         "peak": _peak(rank.place, "allocated"),
         "reserved": _peak(rank.place, "reserved"),
         "actions": [list(action) for action in rank.driver.actions],
+        "techniques": rank.techniques.result(),
     }
     ranks: list[Any] = [own]
     if rank.place.world > 1:
@@ -167,6 +171,7 @@ def _result(rank: RankJob, done: list[Step], clocks_mhz: dict[str, Any]) -> dict
         "peak_memory_bytes": [one["peak"] for one in ranks],
         "reserved_bytes": [one["reserved"] for one in ranks],
         "actions": [one["actions"] for one in ranks],
+        "techniques": [one["techniques"] for one in ranks],
         "sm_clock_mhz": clocks_mhz,
         "device": clocks.device_name(rank.place),
         "versions": clocks.versions(),
