@@ -124,7 +124,7 @@ class Technique(Generic[C]):
     work: ClassVar[tuple[str, ...]]
     """`TRAINING`, `SERVING` or both."""
     trials: ClassVar[tuple[Trial, ...]] = ()
-    """One per paper it comes from; every technique here has one."""
+    """One per paper of the index that it comes from."""
     parameters: ClassVar[tuple[Parameter, ...]] = ()
     excludes: ClassVar[tuple[str, ...]] = ()
     """Names of techniques that it cannot be combined with."""

@@ -27,7 +27,7 @@ FRAGMENTATION = 0.11
 SPARE = 0.0
 """Reserved blocks are released where memory runs out, so that fragmentation keeps no plan from running."""
 
-ADAPTERS = AdapterStyle(library="PEFT", nf4="bitsandbytes", nf4_clones=True, dora=True)
+ADAPTERS = AdapterStyle(library="PEFT", nf4="bitsandbytes", nf4_clones=True, dora_saves=2)
 """Which DeepSpeed keeps in the format of the network, with fp32 copies beside the optimizer's states."""
 
 

@@ -61,7 +61,9 @@ LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
 off by 8% with it and by 32% without. Today's is taken to be PyTorch's own, measured under the built-in runner."""
 
-ADAPTERS = AdapterStyle(library="Megatron-Bridge", gathers=True, keeps_gathered=True, shared_by_experts=True, dora=True)
+ADAPTERS = AdapterStyle(
+    library="Megatron-Bridge", gathers=True, keeps_gathered=True, shared_by_experts=True, dora_saves=1
+)
 """`megatron.bridge.peft`: an adapter for each of linear_qkv, linear_proj, linear_fc1 and linear_fc2."""
 
 

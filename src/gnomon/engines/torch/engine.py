@@ -28,7 +28,7 @@ SPARE = 0.02
 """Share of the memory lost to fragmentation of the allocator: an estimate, not measured."""
 
 ADAPTERS = AdapterStyle(
-    library="the built-in runner", scales_result=False, nf4="bitsandbytes, or PyTorch's own operators", dora=True
+    library="the built-in runner", scales_result=False, nf4="bitsandbytes, or PyTorch's own operators", dora_saves=1
 )
 
 

@@ -35,5 +35,6 @@ class AdapterStyle:
     """Whether `casts_input` holds beside 4-bit weights too."""
     nf4_clones: bool = False
     """What a 4-bit matrix gives is copied before the adapter's result is added."""
-    dora: bool = False
-    """Magnitudes of weight-decomposed adapters."""
+    dora_saves: int = 0
+    """Results of a matrix that an adapter with magnitudes saves: their sum, or each of both, where magnitudes multiply
+    them apart and the product of the adapters is taken of an identity (PEFT); 0 where there are none."""

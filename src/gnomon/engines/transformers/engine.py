@@ -56,7 +56,7 @@ def _adapters(wide: bool) -> AdapterStyle:
     """PEFT's, over a network that is loaded in 16 bits: adapters in fp32 under autocast (`autocast_adapter_dtype`), or
     in the format of the network."""
     return AdapterStyle(
-        library="PEFT", kernels=style(), casts_input=wide, nf4="bitsandbytes", nf4_clones=True, dora=True
+        library="PEFT", kernels=style(), casts_input=wide, nf4="bitsandbytes", nf4_clones=True, dora_saves=2
     )
 
 

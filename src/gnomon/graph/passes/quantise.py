@@ -44,7 +44,7 @@ def trained(node: TapeNode, writer: Writer) -> TapeNode:
 def _frozen(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
     """Operands of a GEMM whose weights are frozen: cast as others are, with nothing transposed for a gradient of the
     weights and nothing saved."""
-    style, rows = writer.style, _rows(gemm)
+    style = writer.style
     if style.wide_stream and gemm.batch == 1 and writer.sizes[node.reads[0]] >= WIDE * k:
         there, back, sizes = style.widen.backward, style.widen, (k, k)
     elif width(gemm.dtype) < writer.value:
@@ -55,7 +55,7 @@ def _frozen(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
     else:
         return node
     casts = [
-        streamed(f"{node.name}.cast{of}", one, size * writer.value, rows)
+        streamed(f"{node.name}.cast{of}", one, size * writer.value, _rows(gemm))
         for of, one, size in (("", there, sizes[0]), (".by_input", back, sizes[1]))
     ]
     wide = style.wide_stream and width(gemm.dtype) >= writer.value
