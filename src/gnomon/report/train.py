@@ -25,7 +25,7 @@ from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
 from gnomon.spec.questions.run import NEEDS_FAILURES
-from gnomon.spec.training import RANDOM
+from gnomon.spec.training import RANDOM, SELDOM
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
 
 AFTER = {
@@ -276,7 +276,7 @@ def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
     usual: dict[str, Any] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "expert_tp": 0}
     usual |= {"recompute": "none", "schedule": usual_schedule(inputs["vp"]).name}
     usual |= {"cp_comm": "p2p"} if inputs["cp"] > 1 else {}
-    usual |= {"layers_per_stage": ""} if inputs.get("layers_per_stage") else {}
+    usual |= {name: default for name, default in SELDOM.items() if inputs.get(name, default) != default}
     said: list[Any] = []
     for name, default in usual.items():
         said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,19 +94,25 @@ class Recipe:
     """One of `CP_COMMS`, with context parallelism."""
     expert_tp: int = 0
     """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""
-    layers_per_stage: str = ""
+    layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Every field by its name, defaults too: a plan says all of how a step is carried out. Stages are named where
-        they are not as equal as can be."""
+        """Fields by their names, defaults too: a plan says all of how a step is carried out. Those of `SELDOM` are
+        named where they are not the default."""
         found = asdict(self)
-        return found if self.layers_per_stage else {name: found[name] for name in found if name != "layers_per_stage"}
+        return {name: value for name, value in found.items() if name not in SELDOM or value != SELDOM[name]}
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
         """`layers_per_stage` as numbers; empty where it is not given, and where it is no list of counts."""
         words = self.layers_per_stage.split(",") if self.layers_per_stage else []
         return tuple(map(int, words)) if all(word.strip().isdecimal() for word in words) else ()
+
+
+SELDOM: Mapping[str, Any] = {one.name: one.default for one in fields(Recipe) if one.metadata.get("seldom")}
+"""Fields of a recipe that most plans leave alone, with their defaults: a plan names them where it sets them."""
+SETTINGS = tuple(one.name for one in fields(Recipe))
+"""Names of a recipe's fields, each of which is a flag of `simulate train`."""

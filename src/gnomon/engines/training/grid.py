@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMMS}
 """Names of choices whose columns hold their places."""
+CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
+"""Columns that say what of a layer a rank runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,6 +113,10 @@ class Grid:
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return Grid(**columns, stage_layers=self.stage_layers)
+
+    def cut(self, row: int) -> dict[str, int]:
+        """What of a layer a rank of one plan runs."""
+        return {name: int(getattr(self, name)[row]) for name in CUT}
 
     def strategy(self, row: int) -> Strategy:
         degrees: dict[str, Any] = {name: int(getattr(self, name)[row]) for name in DEGREES}

@@ -27,11 +27,14 @@ from gnomon.graph.ops import IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Block, Model
+from gnomon.spec.training import CP_COMMS
 from gnomon.spec.workload import Floats
 
 ENDS = ("embedding", "head")
 RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
+DECODED: Mapping[str, Callable[[int], Any]] = {"sequence_parallel": bool, "cp_comm": CP_COMMS.__getitem__}
+"""Columns that hold something else than what they stand for."""
 WORKING = {"fp8": "bf16"}
 """Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
 
@@ -78,10 +81,11 @@ class LayerCost:
         return self.forward_launched_s, self.backward_launched_s
 
 
-def cut_of(seq: int, dtype: str, **degrees: Any) -> layers.Cut:
-    """A rank's part under a plan's format."""
+def cut_of(seq: int, dtype: str, choices: Mapping[str, int]) -> layers.Cut:
+    """A rank's part under a plan's format, by the columns of a grid that cut a layer (`grid.CUT`)."""
     working = WORKING.get(dtype, dtype)
-    return layers.Cut(seq=seq, dtype=working, matrix="" if working == dtype else dtype, **degrees)
+    cut = {name: DECODED[name](value) if name in DECODED else value for name, value in choices.items()}
+    return layers.Cut(seq=seq, dtype=working, matrix="" if working == dtype else dtype, **cut)
 
 
 def tapes_of(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:

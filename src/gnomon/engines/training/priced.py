@@ -11,7 +11,7 @@ import numpy as np
 from gnomon.cost import tapes
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.batches import EachRow, RowBatches
-from gnomon.engines.training.grid import Grid, Ints
+from gnomon.engines.training.grid import CUT, Grid, Ints
 from gnomon.engines.training.layer_cost import LayerCost, cut_of, ops_of, tapes_of, units
 from gnomon.engines.training.layer_cost import sizes as unit_sizes
 from gnomon.engines.training.stages import Stages, kind_names
@@ -19,10 +19,8 @@ from gnomon.engines.training.traits import Traits
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.spec import Batch, Model, TrainingLoad
-from gnomon.spec.training import CP_COMMS, RECOMPUTE
+from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
-
-_CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
 
 
 def priced(
@@ -148,7 +146,7 @@ class _Rows:
     """Rows that share a cut and a way to recompute have the pieces in common, for each size of micro-batch."""
 
     def __init__(self, grid: Grid, batches: RowBatches) -> None:
-        self.batches, self.groups = batches, grid.groups((*_CUT, "recompute"))
+        self.batches, self.groups = batches, grid.groups((*CUT, "recompute"))
         self.at: Ints = batches.place.copy()
         self.made: list[Mapping[str, Mapping[str, Floats]]] = []
 
@@ -160,7 +158,7 @@ class _Rows:
 
     def by_context(self) -> Iterator[tuple[int, list[tuple[tuple[int, ...], int]]]]:
         """Cuts and ways to recompute by the ranks that share a sequence; `add` is called for each in this order."""
-        count, known = 0, _CUT.index("cp")
+        count, known = 0, CUT.index("cp")
         for cp in sorted({key[known] for key, _ in self.groups}):
             within = [(key, rows) for key, rows in self.groups if key[known] == cp]
             for _, rows in within:
@@ -183,6 +181,4 @@ class _Rows:
 
 
 def _cut(load: TrainingLoad, dtype: str, key: Sequence[int]) -> Cut:
-    tp, cut, cp, comm, ep, expert_tp = key
-    degrees = {"tp": tp, "sequence_parallel": bool(cut), "cp": cp, "ep": ep, "expert_tp": expert_tp}
-    return cut_of(load.seq, dtype, cp_comm=CP_COMMS[comm], **degrees)
+    return cut_of(load.seq, dtype, dict(zip(CUT, key, strict=True)))

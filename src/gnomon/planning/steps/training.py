@@ -28,6 +28,7 @@ from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.spec.questions.training import SimulateTrainingQuestion
+from gnomon.spec.training import SELDOM
 from gnomon.spec.workload import Floats
 
 ENGINE = "torch"
@@ -41,7 +42,7 @@ KNOWN = (
     "vp",
     "cp_comm",
     "expert_tp",
-    "layers_per_stage",
+    *SELDOM,
 )
 """Settings of a training step."""
 DEGREES = ("tp", "pp", "ep", "cp", "dp")

@@ -35,12 +35,9 @@ def step_allocations(
     tokens, micros = _passes(model, load, strategy, recipe)
     stages = Stages(model)
     names = kind_names(len(stages.kinds))
-    sliced = recipe.sequence_parallel and strategy.tp > 1
-    degrees = {"tp": strategy.tp, "sequence_parallel": sliced, "cp": strategy.cp, "cp_comm": recipe.cp_comm}
+    cut = cut_of(load.seq, dtype, Grid.of(strategy, recipe).cut(0))
     return allocations(
-        in_order(
-            tapes_of(model, cut_of(load.seq, dtype, **degrees), traits), [names[kind] for kind in stages.order.tolist()]
-        ),
+        in_order(tapes_of(model, cut, traits), [names[kind] for kind in stages.order.tolist()]),
         recipe.recompute,
         tokens,
         micros,

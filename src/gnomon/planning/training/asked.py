@@ -56,15 +56,11 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
     degrees |= {"tp": question.tp, "ep": question.ep}
     usual = {"schedule": usual_schedule(degrees["vp"]).name, "recompute": "none", "cp_comm": "p2p"}
     schedule(given.get("schedule", usual["schedule"]), where="engine.settings.schedule")
-    recipe = Recipe(
-        **{name: given.get(name, usual[name]) for name in usual},
-        micro_batch=question.micro_batch,
-        zero=question.zero,
-        optimizer=question.optimizer,
-        sequence_parallel=question.sequence_parallel and degrees["tp"] > 1,
-        expert_tp=question.expert_tp,
-        layers_per_stage=question.layers_per_stage or "",
-    )
+    settings = {name: value for name, value in question.recipe_given.items() if value is not None} | {
+        name: given.get(name, usual[name]) for name in usual
+    }
+    settings["sequence_parallel"] = question.sequence_parallel and degrees["tp"] > 1
+    recipe = Recipe(**settings)
     load = bound.load(question.load)
     # Errors about the network come before those about chips and batch.
     even = replace(load, global_batch=recipe.micro_batch * 2 * degrees["pp"])

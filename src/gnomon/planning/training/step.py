@@ -252,17 +252,8 @@ class TrainingStep:
     @property
     def cut(self) -> Cut:
         """One rank's part of a layer."""
-        strategy, recipe = self.job.strategy, self.job.recipe
-        return cut_of(
-            self.job.load.seq,
-            self.job.dtype,
-            tp=strategy.tp,
-            sequence_parallel=recipe.sequence_parallel and strategy.tp > 1,
-            cp=strategy.cp,
-            cp_comm=recipe.cp_comm,
-            ep=strategy.ep,
-            expert_tp=recipe.expert_tp or strategy.tp,
-        )
+        choices = Grid.of(self.job.strategy, self.job.recipe).cut(0)
+        return cut_of(self.job.load.seq, self.job.dtype, choices)
 
     @property
     def batch(self) -> Batch:

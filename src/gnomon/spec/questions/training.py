@@ -11,7 +11,7 @@ from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, RECOMPUTE, SAMPLINGS, TrainingLoad
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, RECOMPUTE, SAMPLINGS, SETTINGS, TrainingLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,8 +202,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
     @property
     def recipe_given(self) -> dict[str, Any]:
         """The settings of a recipe as they were asked for, None where nothing was."""
-        names = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "cp_comm")
-        return {name: getattr(self, name) for name in (*names, "expert_tp", "layers_per_stage")}
+        return {name: getattr(self, name) for name in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
