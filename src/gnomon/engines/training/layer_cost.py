@@ -84,7 +84,7 @@ class LayerCost:
 def cut_of(seq: int, dtype: str, choices: Mapping[str, int]) -> layers.Cut:
     """A rank's part under a plan's format, by the columns of a grid that cut a layer (`grid.CUT`)."""
     working = WORKING.get(dtype, dtype)
-    cut = {name: DECODED[name](value) if name in DECODED else value for name, value in choices.items()}
+    cut: dict[str, Any] = {name: DECODED[name](value) if name in DECODED else value for name, value in choices.items()}
     return layers.Cut(seq=seq, dtype=working, matrix="" if working == dtype else dtype, **cut)
 
 

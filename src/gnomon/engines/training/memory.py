@@ -106,7 +106,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     body = np.where(grid.recompute == FULL, np.maximum(body - rise, 0.0), body)
     weights = weights + body + states.copy_bytes * head
     frozen = found.chunks.frozen(rank) + at_first * found.first_frozen
-    weights = weights + states.weight_bytes * frozen / np.where(grid.zero == 3, grid.copies, 1)
+    weights = weights + states.weight_bytes * frozen / np.where(grid.zero == 3, grid.shards, 1)
     # Copies of sharded weights are made when a layer is gathered, and go with it.
     gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(
