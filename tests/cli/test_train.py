@@ -46,9 +46,12 @@ RUN_FIELDS = {
 }
 
 
+UNASKED = {"lengths": None, "packing": None, "sampling": None, "document_masking": None, "seed": 0}
+
+
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
-    words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3"
+    words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4"
     words += " --with checkpoints --with vocabulary-parallel:barriers=2"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += (
@@ -72,6 +75,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "cp_comm": "a2a",
         "expert_tp": 1,
         "layers_per_stage": "1,2,3",
+        "dp_shard": 4,
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,
@@ -82,6 +86,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "source": 7,
         "freeze": "vision",
         "mtp_layers": 1,
+        **UNASKED,
     }
 
 
@@ -116,6 +121,7 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "source": 7,
         "freeze": "vision",
         "mtp_layers": 1,
+        **UNASKED,
     }
 
 

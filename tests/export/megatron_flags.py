@@ -33,6 +33,7 @@ SWITCHES = (
     "--log-throughput",
 )
 WHOLE = (
+    "--num-distributed-optimizer-instances",
     "--num-layers",
     "--mtp-num-layers",
     "--hidden-size",
@@ -95,6 +96,7 @@ TEXTS = (
     "--save",
 )
 CHOICES = {
+    "--outer-dp-sharding-strategy": ("no_shard", "optim"),
     "--normalization": ("LayerNorm", "RMSNorm"),
     "--position-embedding-type": ("learned_absolute", "rope"),
     "--attention-backend": ("auto",),

@@ -17,6 +17,7 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import EngineChoice, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.imported import ImportedPlan
+from gnomon.spec.training import SELDOM
 from gnomon.techniques import TRAINING, applied
 
 MODELS = {
@@ -48,7 +49,7 @@ TECHNIQUES = (
 )  # fmt: skip
 SAID = (
     "the technique", "cp_comm", "asynchronous checkpoints", "the gpipe", "selective recomputation",
-    "optimizer states in",
+    "optimizer states in", *SELDOM,
 )  # fmt: skip
 """How lines begin of what a target writes otherwise than the plan has it: such a plan cannot come back."""
 
@@ -78,12 +79,13 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
     tp, pp = (1, 1) if narrow else (random.choice((1, 1, 2, 4, 8)), random.choice((1, 1, 2, 4, 5)))
     cp, ep = (1, 1) if narrow else (random.choice((1, 1, 1, 2, 4)), random.choice((1, 1, 2, 4)))
     dp, vp = random.choice((1, 2, 4, 8, 16, 32)), random.choice((1, 1, 2)) if pp > 1 else 1
-    micro = random.choice((1, 2, 4))
+    micro, zero = random.choice((1, 2, 4)), random.choice((0, 1, 2, 3))
     recipe = Recipe(
         micro_batch=micro,
         schedule="interleaved" if vp > 1 else random.choice(("1f1b", "1f1b", "gpipe")),
         recompute=random.choice(("none", "selective", "full")),
-        zero=random.choice((0, 1, 2, 3)),
+        zero=zero,
+        dp_shard=dp // 2 if zero and dp >= 4 and random.random() < 0.3 else 0,
         optimizer=random.choice(("adamw", "adamw", "adamw-bf16", "sgd", "lion", "muon", "adam8bit", "adafactor")),
         sequence_parallel=random.random() < 0.6,
         cp_comm=random.choice(("p2p", "a2a", "allgather")),

@@ -18,6 +18,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "sequence_parallel": (False, True),
     "cp_comm": CP_COMMS,
     "expert_tp": (0, 1),
+    "dp_shard": (0, 1),
 }
 ALONE = [
     ("llama-3.1-8b", {"tp": 1}),

@@ -36,6 +36,7 @@ def simulate_training(
     sequence_parallel: bool = True,
     cp_comm: str | None = None,
     expert_tp: int = 0,
+    dp_shard: int = 0,
     layers_per_stage: str | None = None,
     dtype: str | None = None,
     engine: str = "megatron",
@@ -69,7 +70,7 @@ def simulate_training(
         SimulateTrainingQuestion(
             model=model, on=on, seq=seq, global_batch=global_batch, micro_batch=micro_batch, tp=tp, pp=pp, vp=vp,
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
-            sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp,
+            sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp, dp_shard=dp_shard,
             layers_per_stage=layers_per_stage, dtype=dtype, engine=engine,
             tokens=tokens, images=images, image=image, source=source, freeze=freeze, mtp_layers=mtp_layers,
             lengths=lengths, packing=packing, sampling=sampling, document_masking=document_masking, seed=seed,

@@ -56,13 +56,22 @@ def described(inputs: Mapping[str, Any]) -> str:
     said = [*(degrees or ["1 chip"]), f"micro-batch {inputs['micro_batch']}"]
     said += [f"{inputs['recompute']} recompute"] if inputs["recompute"] != "none" else []
     said += [f"ZeRO-{inputs['zero']}"] if inputs["zero"] or inputs["dp"] > 1 else []
+    said += seldom_words(inputs)
     said += [inputs["schedule"]] if inputs["pp"] > 1 else []
-    said += [f"stages of {inputs['layers_per_stage']} layers"] if inputs.get("layers_per_stage") else []
     said += [expert_words(int(inputs.get("expert_tp") or 0))] if inputs.get("expert_tp") else []
     said += [f"KV by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
     said += packing_words(inputs)
     return ", ".join([*said, inputs["optimizer"], *inputs.get("techniques", ())])
+
+
+def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
+    """Settings that most plans leave alone, where they are set."""
+    said = {
+        "dp_shard": f"states sharded over {inputs.get('dp_shard')} of {inputs['dp']} data-parallel ranks",
+    }
+    said["layers_per_stage"] = f"stages of {inputs.get('layers_per_stage')} layers"
+    return [words for name, words in said.items() if inputs.get(name, SELDOM[name]) != SELDOM[name]]
 
 
 def packing_words(inputs: Mapping[str, Any]) -> list[str]:

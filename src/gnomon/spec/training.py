@@ -94,6 +94,8 @@ class Recipe:
     """One of `CP_COMMS`, with context parallelism."""
     expert_tp: int = 0
     """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""
+    dp_shard: int = field(default=0, metadata={"seldom": True})
+    """Data-parallel ranks that share states out, and replicate what others share (HSDP); 0 for all of them."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""
@@ -102,8 +104,7 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """Fields by their names, defaults too: a plan says all of how a step is carried out. Those of `SELDOM` are
         named where they are not the default."""
-        found = asdict(self)
-        return {name: value for name, value in found.items() if name not in SELDOM or value != SELDOM[name]}
+        return {name: value for name, value in asdict(self).items() if name not in SELDOM or value != SELDOM[name]}
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
@@ -114,5 +115,12 @@ class Recipe:
 
 SELDOM: Mapping[str, Any] = {one.name: one.default for one in fields(Recipe) if one.metadata.get("seldom")}
 """Fields of a recipe that most plans leave alone, with their defaults: a plan names them where it sets them."""
+
+
+def seldom_set(recipe: Recipe) -> dict[str, Any]:
+    """Those of a recipe that differ from their defaults."""
+    return {name: value for name in SELDOM if (value := getattr(recipe, name)) != SELDOM[name]}
+
+
 SETTINGS = tuple(one.name for one in fields(Recipe))
 """Names of a recipe's fields, each of which is a flag of `simulate train`."""

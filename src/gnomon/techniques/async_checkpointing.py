@@ -134,7 +134,7 @@ def rank_bytes(case: TrainingCase) -> Floats:
     """Bytes that the fullest rank writes: its states, and its part of the weights. What data-parallel ranks replicate,
     each writes a part of."""
     found = case.table
-    replicas = np.where(found.grid.zero >= 1, 1, found.grid.copies)
+    replicas = np.where(found.grid.zero >= 1, found.grid.replicas, found.grid.copies)
     states = case.traits.optimizers[case.optimizer].state_bytes
     return np.asarray(
         found.own_parameters * states / replicas + found.rank_parameters * WEIGHT_BYTES / found.grid.copies

@@ -34,7 +34,8 @@ NO_EFFECT = {
     "zero_optimization.contiguous_gradients zero_optimization.reduce_scatter zero_optimization.allgather_partitions "
     "zero_optimization.round_robin_gradients zero_optimization.offload_optimizer* "
     "zero_optimization.ignore_unused_parameters aio*",
-    "as it is priced": "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer prescale_gradients "
+    "as it is priced": "zero_optimization.mics_hierarchical_params_gather zero_allow_untested_optimizer "
+    "zero_force_ds_cpu_optimizer prescale_gradients "
     "gradient_predivide_factor data_types* activation_checkpointing* torch_autocast*",
 }
 NOT_MODELLED = {
@@ -42,8 +43,6 @@ NOT_MODELLED = {
     "hierarchical or compressed weights and gradients (ZeRO++)": "zero_optimization.zero_hpz_partition_size "
     "zero_optimization.zero_quantized_weights zero_optimization.zero_quantized_gradients "
     "zero_optimization.zero_quantized_nontrainable_weights",
-    "states sharded over some of the ranks": "zero_optimization.mics_shard_size "
-    "zero_optimization.mics_hierarchical_params_gather",
     "tensor parallelism of DeepSpeed's own": "tensor_parallel*",
     "what is compressed or dropped": "compression_training* sparse_attention* progressive_layer_drop* "
     "curriculum_learning* data_efficiency*",
@@ -64,6 +63,8 @@ class DeepSpeedSettings:
     micro_batch: int
     accumulation: int
     global_batch: int
+    shards: int
+    """Ranks that share states out, where not all do (MiCS)."""
     dtype: str
     optimizer: str
     """As a recipe calls it."""
@@ -103,6 +104,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         micro_batch=micro,
         accumulation=steps,
         global_batch=batch,
+        shards=max(0, options.whole("zero_optimization.mics_shard_size", default=0, least=-1)),
         dtype="bf16" if bf16 else "fp16" if fp16 else "",
         optimizer=_optimizer(options),
         techniques=offloaded(ratio) if device in ("cpu", "nvme") else {},

@@ -20,6 +20,9 @@ VERSIONS = ENGINE.versions
 """Of spring 2021, when gathers of ZeRO 3 were not prefetched; of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG); of
 2023 with those of 3.0, whose collectives of tensor parallelism overlap with GEMMs by weight (vTrain); of 2024 with the
 same without dropout; and of 2026 with fused attention. `releases.py` says how each is known."""
+MICS_VERSIONS = VERSIONS[2:]
+"""MiCS (Zhang et al. 2022) came with 0.9: ZeRO 3 over `mics_shard_size` ranks, and replicas of them whose gradients are
+summed once a step."""
 RUNTIME_BYTES = 5.5e9
 """CUDA context, libraries, and buffers of NCCL's communicators of tensor, pipeline and data parallelism: with the
 fragmentation below, chosen on every second of 33 of BLOOM's trial runs with their memory."""
@@ -65,6 +68,8 @@ class DeepSpeed:
             fragmentation=FRAGMENTATION,
             schedules=("1f1b",),
             adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
+            hybrid_shards=(3,) if self.version in MICS_VERSIONS else (),
+            replicas_once=True,
         )
         return in_four_bytes(plain, dtype, parted_attention(plain.style))
 

@@ -179,10 +179,20 @@ def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Str
     return Recipe(
         recompute="full" if full else "selective" if selective else "none",
         zero=stage,
+        dp_shard=_shards(settings.shards, strategy) if stage == 3 else 0,
         optimizer="adamw" if named else settings.optimizer or "adamw",
         sequence_parallel=options.flag("sequence-parallel"),
         cp_comm="a2a" if strategy.cp > 1 else "p2p",
     )
+
+
+def _shards(given: int, strategy: Strategy) -> int:
+    """Data-parallel ranks of a group that shares states out; those that share a sequence are in it too."""
+    shards, rest = divmod(given, strategy.cp)
+    if rest or (shards and strategy.dp % shards):
+        message = f"{given} is no divisor of the {strategy.dp * strategy.cp} ranks that hold the same weights"
+        raise InputError(message, where="zero_optimization.mics_shard_size")
+    return shards if shards < strategy.dp else 0
 
 
 def _dtype(options: TrainingOptions, settings: DeepSpeedSettings) -> str:

@@ -60,6 +60,10 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> str:
     )
 
 
+EXPRESSED_SETTINGS = ("dp_shard",)
+"""Settings that most plans leave alone, and its configuration has."""
+
+
 def config_text(job: TrainingJob) -> str:
     """`ds_config.json`."""
     check(job)
@@ -86,6 +90,8 @@ def config_text(job: TrainingJob) -> str:
 def _zero(job: TrainingJob) -> dict[str, Any]:
     stage = job.recipe.zero
     found: dict[str, Any] = {"stage": stage}
+    if shards := job.recipe.dp_shard if stage == 3 else 0:
+        found["mics_shard_size"] = shards * job.strategy.cp
     if stage:
         found |= {"overlap_comm": False, "reduce_scatter": True, "contiguous_gradients": True}
     if offload := StateOffload.of(job):
@@ -121,6 +127,9 @@ def check(job: TrainingJob) -> None:
     if strategy.pp > 1 and recipe.schedule != "1f1b":
         message = f"DeepSpeed's pipeline has no schedule {recipe.schedule}"
         raise InputError(message, where="engine.settings.schedule", hint="Use 1f1b.")
+    if recipe.dp_shard and recipe.zero in (1, 2) and strategy.dp > 1:
+        message = f"MiCS shards over some of the ranks with ZeRO 3 alone, and zero is {recipe.zero}"
+        raise InputError(message, where="engine.settings.dp_shard", hint="Use 0, or zero 3.")
     if strategy.pp > 1 and recipe.zero > 1:
         message = f"DeepSpeed does not combine ZeRO {recipe.zero} with a pipeline"
         raise InputError(message, where="engine.settings.zero", hint="Use 0 or 1, or a pp of 1.")
@@ -152,11 +161,14 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     missing += _unlike(job)
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
         missing.append(f"DeepSpeed {plan.engine.version}: the files are for {VERSION}")
+    if job.recipe.dp_shard and job.recipe.zero == 3:
+        own = "pretrain_gpt.py makes its model under deepspeed.zero.Init"
+        missing.append(f"what mics_shard_size needs beside it: {own}, not MiCS_Init")
     if saving.beside:
         missing.append("asynchronous checkpoints: Megatron-DeepSpeed saves them while training waits")
     if offload and offload.stride:
         missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
-    return missing + sequences_not_expressed(job) + common_not_expressed(job, plan, NAME)
+    return missing + sequences_not_expressed(job) + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
 
 
 def _unlike(job: TrainingJob) -> list[str]:

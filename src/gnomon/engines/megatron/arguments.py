@@ -85,9 +85,7 @@ NOT_MODELLED = {
     "expert exchange behind other micro-batches": "overlap-moe-expert-parallel-comm delay-wgrad-compute",
     "CUDA graphs in training": "enable-cuda-graph cuda-graph-impl cuda-graph-scope external-cuda-graph",
     "several levels of context parallelism": "hierarchical-context-parallel-sizes",
-    "states sharded over some of the ranks": (
-        "num-distributed-optimizer-instances outer-dp-sharding-strategy hybrid-shard"
-    ),
+    "states sharded over replicas too": "outer-dp-sharding-strategy",
     "tokens that experts drop": (
         "moe-expert-capacity-factor moe-pad-expert-input-to-capacity moe-token-drop-policy "
         "moe-router-force-load-balancing"

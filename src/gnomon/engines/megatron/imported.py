@@ -133,10 +133,12 @@ def _recipe(options: TrainingOptions, strategy: Strategy) -> Recipe:
         optimizer = "adamw-bf16"
         options.unmodelled("fp32 master weights", "priced as adamw-bf16, without them")
     sequence = options.flag("sequence-parallel")
+    zero = _zero(options, named)
     return Recipe(
         schedule="interleaved" if strategy.vp > 1 else "1f1b",
         recompute=_recompute(options),
-        zero=_zero(options, named),
+        zero=zero,
+        dp_shard=_shards(options, strategy) if zero else 0,
         optimizer=optimizer,
         sequence_parallel=sequence,
         cp_comm=_cp_comm(options),
@@ -179,6 +181,18 @@ def _zero(options: TrainingOptions, optimizer: str) -> int:
             raise InputError(f"'{sharded}' is not known", where="--data-parallel-sharding-strategy")
         return _SHARDED[sharded]
     return int(states or optimizer == "dist_muon")
+
+
+def _shards(options: TrainingOptions, strategy: Strategy) -> int:
+    """Data-parallel ranks of one of several instances of the distributed optimizer."""
+    if options.text("outer-dp-sharding-strategy", default="no_shard") != "no_shard":
+        told = "--outer-dp-sharding-strategy optim"
+        options.unmodelled(told, "priced with optimizer states sharded inside each instance alone")
+    instances = options.whole("num-distributed-optimizer-instances", default=1)
+    if strategy.dp % instances:
+        message = f"{instances} is no divisor of {strategy.dp} data-parallel ranks"
+        raise InputError(message, where="--num-distributed-optimizer-instances")
+    return strategy.dp // instances if instances > 1 else 0
 
 
 def _dtype(options: TrainingOptions) -> str:

@@ -32,6 +32,8 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", "fp8": "--bf16"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
+EXPRESSED_SETTINGS = ("dp_shard",)
+"""Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
 """Megatron-LM's name of each optimizer it has."""
@@ -111,7 +113,7 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         missing.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    return [*missing, *_sequences(job), *common_not_expressed(job, plan, NAME), *_unsaid(job)]
+    return [*missing, *_sequences(job), *common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS), *_unsaid(job)]
 
 
 def _check_text(job: TrainingJob) -> None:
@@ -241,6 +243,12 @@ def _copies(job: TrainingJob) -> int:
     return max(alike, alike * strategy.tp // cut // strategy.ep) if job.model.is_moe else alike
 
 
+def _replicas(job: TrainingJob) -> int:
+    """Groups of data-parallel ranks, each of which shares states out."""
+    shards = job.recipe.dp_shard if job.recipe.zero else 0
+    return job.strategy.dp // shards if shards else 1
+
+
 def _fsdp(job: TrainingJob) -> bool:
     return job.recipe.zero >= 2 and _copies(job) > 1
 
@@ -263,12 +271,14 @@ def _sharding(job: TrainingJob) -> dict[str, Value]:
         "--use-distributed-optimizer": shards and not own_shards,
         "--overlap-grad-reduce": overlap,
         "--overlap-param-gather": _fsdp(job),
+        "--num-distributed-optimizer-instances": _replicas(job) if _replicas(job) > 1 else False,
     }
     if _fsdp(job):
         gradients = job.dtype if _in_working_format(job) else "fp32"
         values |= {
             "--use-megatron-fsdp": True,
             "--data-parallel-sharding-strategy": _FSDP[job.recipe.zero],
+            "--outer-dp-sharding-strategy": "no_shard" if _replicas(job) > 1 else False,
             "--ckpt-format": "fsdp_dtensor",
             "--no-gradient-accumulation-fusion": True,
             "--megatron-fsdp-main-grads-dtype": gradients,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.torch import optimizers, recompute, techniques
-from gnomon.engines.training.job import chunk_words, cut
+from gnomon.engines.training.job import chunk_words, cut, idle_settings
 from gnomon.errors import InputError
 from gnomon.graph.trained import check_trained
 from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import MAX_ZERO
+from gnomon.spec.training import MAX_ZERO, SELDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "interleaved-zb")
 """Those with one copy of the network."""
+SUPPORTED = ("layers_per_stage",)
+"""Settings that most plans leave alone, and that are checked where they matter."""
 DTYPES = ("bf16", "fp32")
 """fp16 would need loss scaling, which the runner does not have."""
 
@@ -30,6 +32,7 @@ def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, 
     check_trained(model, "the built-in runner")
     _check_recipe(strategy, recipe, dtype)
     _check_strategy(strategy)
+    _check_seldom(model, strategy, recipe)
     _check_model(model, strategy, load)
     _check_cuts(model, strategy, recipe, load)
     _check_pipeline(strategy, recipe, micro_batches(strategy, recipe, load))
@@ -57,6 +60,15 @@ def _check_recipe(strategy: Strategy, recipe: Recipe, dtype: str) -> None:
         message = f"{recipe.zero} is not a ZeRO stage"
         raise InputError(message, where="engine.settings.zero", hint=f"Use 0 to {MAX_ZERO}.")
     optimizers.check(strategy, recipe, dtype)
+
+
+def _check_seldom(model: Model, strategy: Strategy, recipe: Recipe) -> None:
+    """Settings that most plans leave alone, where they would do something."""
+    idle = idle_settings(strategy, model, recipe.expert_tp)
+    for name, value in seldom_set(recipe).items():
+        if name not in (*idle, *SUPPORTED):
+            message = f"the built-in runner has no {name}, which is {value}"
+            raise InputError(message, where=f"engine.settings.{name}", hint=f"Use {SELDOM[name]}.")
 
 
 def _check_strategy(strategy: Strategy) -> None:

@@ -81,6 +81,7 @@ class TorchTitan:
             split_sends=False,
             fills_pipelines=True,
             uneven_stages=True,
+            hybrid_shards=(2, 3),
             schedules=SCHEDULES + (SPLIT if eager else ()),
             whole_sums=True,
             packings=(Packing("wrapped", (True,) if self.version == VERSIONS[-1] else (False,)),),

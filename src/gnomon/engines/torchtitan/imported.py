@@ -91,9 +91,9 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     module, flavor = options.text(MODEL, default="llama3"), options.text(FLAVOR)
     found = sizes(module, flavor) if flavor else None
     shape = _shape(found) if found else None
-    strategy, sharded, stages = _degrees(options, _ranks(program), found[0] if found else 0, program.name)
+    strategy, shards, stages = _degrees(options, _ranks(program), found[0] if found else 0, program.name)
     micro, load = _batch(options, strategy)
-    recipe = replace(_recipe(options, strategy, sharded, moe=bool(shape and shape.experts)), micro_batch=micro)
+    recipe = replace(_recipe(options, strategy, shards, moe=bool(shape and shape.experts)), micro_batch=micro)
     narrow = any("float8" in one for one in options.text(CONVERTERS).split(" "))
     full = options.text("training.mixed_precision_param", default="bfloat16") == "float32"
     techniques = _techniques(options)
@@ -158,8 +158,9 @@ def _shape(found: tuple[int, ...]) -> ModelShape:
     )
 
 
-def _degrees(options: TrainingOptions, ranks: int, layers: int, where: str) -> tuple[Strategy, bool, tuple[int, ...]]:
-    """All degrees, whether states are sharded, and the layers of each pipeline part where they are said."""
+def _degrees(options: TrainingOptions, ranks: int, layers: int, where: str) -> tuple[Strategy, int, tuple[int, ...]]:
+    """All degrees, the data-parallel ranks that share states out, and the layers of each pipeline part where they are
+    said."""
     degrees = {short: options.whole(f"parallelism.{name}", default=1) for short, name in DEGREES.items()}
     copies = options.whole("parallelism.data_parallel_replicate_degree", default=1)
     shards = options.whole("parallelism.data_parallel_shard_degree", default=-1, least=-1)
@@ -170,13 +171,9 @@ def _degrees(options: TrainingOptions, ranks: int, layers: int, where: str) -> t
         message = f"{copies} x {shards} copies and shards of {each} chips are not the {ranks} that are started"
         raise InputError(message, where="parallelism.data_parallel_shard_degree")
     shards = shards if shards > 0 else dp // copies
-    if copies > 1 and shards > 1:
-        options.unmodelled(
-            f"{copies} copies of {shards} shards (HSDP)", f"priced as sharded over all {copies * shards} ranks"
-        )
     parts = _parts(options)
     vp = _virtual(options, strategy, layers, len(parts))
-    return replace(strategy, dp=dp, vp=vp), shards > 1 or strategy.cp > 1, parts
+    return replace(strategy, dp=dp, vp=vp), shards, parts
 
 
 def _parts(options: TrainingOptions) -> tuple[int, ...]:
@@ -221,7 +218,7 @@ def _batch(options: TrainingOptions, strategy: Strategy) -> tuple[int, Any]:
     return micro, load_of(seq, batch, steps)
 
 
-def _recipe(options: TrainingOptions, strategy: Strategy, sharded: bool, moe: bool) -> Recipe:
+def _recipe(options: TrainingOptions, strategy: Strategy, shards: int, moe: bool) -> Recipe:
     mode = options.text(CHECKPOINTING, default="selective")
     if mode not in ("none", "selective", "full"):
         options.unmodelled(f"activation checkpointing by {mode}", "priced as selective")
@@ -237,11 +234,13 @@ def _recipe(options: TrainingOptions, strategy: Strategy, sharded: bool, moe: bo
     resharded = options.text("parallelism.fsdp_reshard_after_forward", default="default")
     always = resharded == "always" or (resharded == "default" and strategy.pp == 1)
     rotated = options.choice(_ROTATED, "parallelism.context_parallel_rotate_method", default="allgather")
+    sharded = shards > 1 or strategy.cp > 1
     cut = moe and strategy.tp > 1 and options.whole("parallelism.expert_tensor_parallel_degree", default=1) == 1
     return Recipe(
         schedule=_schedule(options),
         recompute=mode,
         zero=(3 if always else 2) if sharded else 0,
+        dp_shard=shards if sharded and shards < strategy.dp else 0,
         optimizer="adamw-bf16" if kept == "bfloat16" else "adamw",
         sequence_parallel=options.flag("parallelism.enable_sequence_parallel", default=True),
         cp_comm=rotated if strategy.cp > 1 else Recipe().cp_comm,

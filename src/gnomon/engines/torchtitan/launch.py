@@ -39,6 +39,8 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "torchtitan"
 _DTYPES = ("bf16", "fp32", "tf32", "fp8")
 _NOTE = f"TorchTitan {VERSION}, with the tokenizer of the model under assets/hf. Further options may follow."
+EXPRESSED_SETTINGS = ("dp_shard",)
+"""Settings that most plans leave alone, and a recipe has."""
 WARMUP = 0.01
 """Share of the steps over which the learning rate grows."""
 
@@ -115,7 +117,7 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"a scale per tensor in fp8: TorchTitan {VERSION} has one per row")
     if saving and not saving.known:
         missing.append(f"mode={saving.mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
-    return missing + _sequences(job) + common_not_expressed(job, plan, NAME)
+    return missing + _sequences(job) + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
 
 
 def _sequences(job: TrainingJob) -> list[str]:
@@ -233,10 +235,10 @@ def _training(job: TrainingJob) -> dict[str, object]:
 
 def _parallelism(job: TrainingJob) -> dict[str, object]:
     strategy, recipe = job.strategy, job.recipe
-    sharded = recipe.zero >= 2
+    shards = (recipe.dp_shard or strategy.dp) if recipe.zero >= 2 else 1
     values: dict[str, object] = {
-        "data_parallel_replicate_degree": 1 if sharded else strategy.dp,
-        "data_parallel_shard_degree": strategy.dp if sharded else 1,
+        "data_parallel_replicate_degree": strategy.dp // shards,
+        "data_parallel_shard_degree": shards,
         "fsdp_reshard_after_forward": RESHARDED.get(recipe.zero, "default"),
         "tensor_parallel_degree": strategy.tp,
         "enable_sequence_parallel": recipe.sequence_parallel,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
@@ -36,8 +38,8 @@ class ParamCount(NamedTuple):
         return self.dense + self.experts
 
     def shared(self, grid: Grid) -> Floats:
-        """What is left of them where every copy takes an equal part."""
-        return np.asarray(self.dense / grid.copies + self.experts / grid.expert_copies)
+        """What is left of them where each of the ranks that share them out takes an equal part."""
+        return np.asarray(self.dense / grid.shards + self.experts / grid.expert_shards)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +81,23 @@ class CommModel:
         self.rows, self.factor = each, each.factor if each else None
         self.late = (grid.pp > 1) & traits.whole_sums
         self.each = (grid.zero >= 2) & ~self.late
-        self.copies = _Group(grid, ("dp", "cp", "tp", "stage_copies"))
         self.by_tp = grid.groups(("tp",))
 
     @cached_property
-    def expert_copies(self) -> _Group:
-        return _Group(self.grid, ("dp", "cp", "tp", "stage_copies", "ep", "expert_tp"))
+    def copies(self) -> tuple[_Group, _Group]:
+        """Ranks that hold the same, and of experts."""
+        return _Group(self.grid, "copies", ("tp",)), _Group(self.grid, "expert_copies", ("expert_tp", "ep"))
+
+    @cached_property
+    def shards(self) -> tuple[_Group, _Group]:
+        """Ranks that share states out between them."""
+        return _Group(self.grid, "shards", ("tp",)), _Group(self.grid, "expert_shards", ("expert_tp", "ep"))
+
+    @cached_property
+    def replicas(self) -> tuple[_Group, _Group]:
+        """Ranks that hold the same shard."""
+        experts = _Group(self.grid, "replicas", ("expert_tp", "ep", "expert_shards"))
+        return _Group(self.grid, "replicas", ("tp", "shards")), experts
 
     def passes(
         self, forward_s: Floats, backward_s: Floats, held: ParamCount, frozen: FrozenWeights,
@@ -96,7 +109,8 @@ class CommModel:
         zero, sharded = self.grid.zero, self.traits.sharded_weights
         first, scatter = self.gathered(held, frozen), self.scattered(held)
         regathered = first * (zero == 3)
-        there, back = self._overlap(forward_s, first), self._overlap(backward_s, regathered + scatter)
+        both = self._at_once(regathered, held)
+        there, back = self._overlap(forward_s, first), self._overlap(backward_s, both)
         if launched_s is not None and sharded.modules:
             again = self.grid.recompute > 0
             hooks = sharded.hooks_s(1), np.where(again, sharded.hooks_s(2), sharded.hooks_s(1))
@@ -114,8 +128,8 @@ class CommModel:
         self, input_s: Floats, weight_s: Floats, held: ParamCount, frozen: FrozenWeights
     ) -> tuple[Floats, Floats, Floats]:
         """Seconds of a layer backward by input and by weight, and what the first of a chunk adds to the former."""
-        regathered, scatter = self.gathered(held, frozen) * (self.grid.zero == 3), self.scattered(held)
-        back, weighted = self._overlap(input_s, regathered), self._overlap(weight_s, scatter)
+        regathered = self.gathered(held, frozen) * (self.grid.zero == 3)
+        back, weighted = self._overlap(input_s, regathered), self._overlap(weight_s, self._at_once(0.0, held))
         plain = self.grid.zero < 2
         lead = np.where(plain, 0.0, regathered + input_s - back)
         return np.where(plain, input_s, back), np.where(plain, weight_s, weighted), lead
@@ -142,9 +156,31 @@ class CommModel:
         return np.where(wanted, self._gather(together) + handled, 0.0)
 
     def scattered(self, held: ParamCount) -> Floats:
-        """Gradients that a backward pass scatters."""
+        """Gradients that a backward pass scatters, and sums over replicas."""
+        return self._scattered(held) + self._across(held) * self._across_each
+
+    def _scattered(self, held: ParamCount) -> Floats:
         handled = self._handled(held, self._wire_bytes, self.traits.sharded_weights.reduced)
         return self._collective("reduce_scatter", held, self._wire_bytes) * self.each + handled
+
+    @property
+    def _across_each(self) -> NDArray[np.bool_]:
+        """Whether each micro-batch's gradients are summed over replicas, not once those of a step."""
+        return np.asarray(self.each & (not self.traits.replicas_once))
+
+    def _across(self, held: ParamCount) -> Floats:
+        """A rank's shard of the gradients, summed over the replicas (HSDP)."""
+        if np.all(self.grid.replicas == 1):
+            return np.zeros(self.grid.size)
+        part = ParamCount(held.dense / self.grid.shards, held.experts / self.grid.expert_shards)
+        return self._collective("all_reduce", part, self._wire_bytes, self.replicas)
+
+    def _at_once(self, gathered: Floats | float, held: ParamCount) -> Floats:
+        """Gathers and reduce-scatters among the ranks that share states out, with the all-reduces over replicas, which
+        are in a queue of their own: beside each other where the first stay in a node and use its links alone."""
+        inside, across = gathered + self._scattered(held), self._across(held) * self._across_each
+        alone = self.grid.shards * self.grid.tp <= self.machine.pool.per_node
+        return np.where(alone, np.maximum(inside, across), inside + across)
 
     def _handled(self, held: ParamCount, each_bytes: float, kernels: tuple[Update, ...]) -> Floats:
         """What an engine's own handling of weights and gradients that ZeRO 3 shards adds to their collectives."""
@@ -173,7 +209,7 @@ class CommModel:
                 once = sum(self._gemm(*sizes) for sizes in ((m, m, n), (m, m, m), (m, n, m)))
                 held = tensor.copies / (self.grid.ep if tensor.role.startswith("expert") else 1)
                 total = total + self.states.newton_steps * held * once
-        return np.asarray(total / np.where(self.grid.zero >= 1, self.grid.copies, 1))
+        return np.asarray(total / np.where(self.grid.zero >= 1, self.grid.shards, 1))
 
     def _gemm(self, m: float, n: float, k: float) -> float:
         shape = {"m": np.array([m]), "n": np.array([n]), "k": np.array([k]), "batch": np.ones(1)}
@@ -205,10 +241,11 @@ class CommModel:
 
     def reduce(self, held: ParamCount) -> Floats:
         """Gradients of a rank over its copies; sharded ones have been summed during the passes."""
-        summed = self._collective("all_reduce", held, self._wire_bytes)
-        scattered = self._collective("reduce_scatter", held, self._wire_bytes)
+        summed = self._collective("all_reduce", held, self._wire_bytes, self.copies)
+        scattered, across = self._collective("reduce_scatter", held, self._wire_bytes), self._across(held)
         after = (self.grid.zero == 1) | ((self.grid.zero >= 2) & self.late)
-        found: Floats = np.select([self.grid.zero == 0, after], [summed, scattered], 0.0)
+        once = self.each & self.traits.replicas_once
+        found: Floats = np.select([self.grid.zero == 0, after, once], [summed, scattered + across, across], 0.0)
         return found
 
     def gather(self, held: ParamCount) -> Floats:
@@ -219,11 +256,13 @@ class CommModel:
     def _gather(self, held: ParamCount) -> Floats:
         return self._collective("all_gather", held, self.states.weight_bytes)
 
-    def _collective(self, op: str, held: ParamCount, each: float) -> Floats:
-        """Over the copies of what a rank holds: first of what all hold, then of experts, where there are any."""
-        found = self.copies.priced(self, op, each * held.dense)
+    def _collective(self, op: str, held: ParamCount, each: float, among: tuple[_Group, _Group] | None = None) -> Floats:
+        """Among the ranks that share states out, or others: first of what all hold, then of experts, where there are
+        any."""
+        dense, experts = among or self.shards
+        found = dense.priced(self, op, each * held.dense)
         if np.any(held.experts):
-            found = found + self.expert_copies.priced(self, op, each * held.experts)
+            found = found + experts.priced(self, op, each * held.experts)
         return found * self._drawn(op)
 
     def sent_bytes(self) -> Floats:
@@ -260,14 +299,10 @@ class CommModel:
 
 
 class _Group:
-    """Ranks that hold the same, which stand as far apart as a rank's own part is wide."""
+    """Ranks of every plan, which stand as far apart as the ranks of other kinds between them take."""
 
-    def __init__(self, grid: Grid, names: tuple[str, ...]) -> None:
-        self.groups = []
-        for degrees, rows in grid.groups(names):
-            dp, cp, tp, copies, *experts = degrees
-            ep, expert_tp = experts or (1, tp)
-            self.groups.append((copies * dp * cp * tp // (expert_tp * ep), expert_tp * ep, rows))
+    def __init__(self, grid: Grid, ranks: str, between: tuple[str, ...]) -> None:
+        self.groups = [(of[0], prod(of[1:]), rows) for of, rows in grid.groups((ranks, *between))]
 
     def priced(self, wire: CommModel, op: str, payload: Floats) -> Floats:
         found: Floats = np.zeros(wire.grid.size)

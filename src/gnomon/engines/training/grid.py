@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,20 @@ from numpy.typing import NDArray
 from gnomon.sim.training import SCHEDULES, Schedule, code_of, names, usual_schedule
 from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import CP_COMMS, RECOMPUTE
+from gnomon.spec.training import CP_COMMS, RECOMPUTE, SELDOM
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMMS}
 """Names of choices whose columns hold their places."""
+SELDOM_CHOSEN = ("dp_shard",)
+"""Columns that hold a setting of `spec.training.SELDOM` as it is."""
 CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
 """Columns that say what of a layer a rank runs."""
+
+
+def _none() -> Ints:
+    return np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,8 +46,15 @@ class Grid:
     ep: Ints
     expert_tp: Ints
     """Ranks that each expert is cut over, as it is: never 0."""
+    dp_shard: Ints = field(default_factory=_none)
+    """Data-parallel ranks that share states out; 0 for all. Of all plans where a grid leaves it out, and so are the
+    next ones."""
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
+
+    def __post_init__(self) -> None:
+        for name in SELDOM_CHOSEN:
+            object.__setattr__(self, name, np.broadcast_to(getattr(self, name), self.tp.shape))
 
     @property
     def size(self) -> int:
@@ -60,6 +73,21 @@ class Grid:
     def expert_copies(self) -> Ints:
         """Ranks that hold the same experts."""
         return self.copies * self.tp // (self.expert_tp * self.ep)
+
+    @property
+    def replicas(self) -> Ints:
+        """Copies of what ranks share out between them: one where all of them do."""
+        return np.where(self.dp_shard > 0, self.dp // np.maximum(self.dp_shard, 1), 1)
+
+    @property
+    def shards(self) -> Ints:
+        """Ranks that share states out between them."""
+        return self.copies // self.replicas
+
+    @property
+    def expert_shards(self) -> Ints:
+        """Ranks that share the states of experts out."""
+        return self.expert_copies // self.replicas
 
     @property
     def placement(self) -> Ints:
@@ -96,6 +124,7 @@ class Grid:
         values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
         values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
+        values |= {name: getattr(recipe, name) for name in SELDOM_CHOSEN}
         columns = {name: np.array([value], np.int64) for name, value in values.items()}
         return cls(**columns, stage_layers=recipe.stage_layers if strategy.pp > 1 else ())
 
@@ -134,6 +163,7 @@ class Grid:
             cp_comm=CP_COMMS[int(self.cp_comm[row])],
             expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
             layers_per_stage=",".join(map(str, self.stage_layers)),
+            **{name: type(SELDOM[name])(getattr(self, name)[row]) for name in SELDOM_CHOSEN},
         )
 
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:

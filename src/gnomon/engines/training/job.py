@@ -29,6 +29,7 @@ def check_job(job: TrainingJob) -> None:
     _check_schedule(job)
     _check_stages(job)
     _check_cuts(job)
+    _check_shards(job)
 
 
 def not_trained_on(chip: Chip, engine: str) -> str:
@@ -46,6 +47,7 @@ def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[
         "schedule": strategy.pp == 1 and "one pipeline rank has only one order of passes",
         "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
         "layers_per_stage": strategy.pp == 1 and "one pipeline rank has all layers",
+        "dp_shard": strategy.dp == 1 and "one data-parallel rank has no others to replicate it",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
         "expert_tp": (not model.is_moe and "the model has no experts")
         or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
@@ -93,6 +95,23 @@ def _check_cuts(job: TrainingJob) -> None:
         hint = f"Use {fewest * strategy.dp * job.recipe.micro_batch} or more."
         raise InputError(message, where="load.global_batch", hint=hint)
     _check_context(job)
+
+
+def _check_shards(job: TrainingJob) -> None:
+    """Ranks that share states out are equal parts of the data-parallel ones, and of those that hold the same
+    experts."""
+    strategy, recipe, where = job.strategy, job.recipe, "engine.settings.dp_shard"
+    if not recipe.dp_shard or strategy.dp == 1:
+        return
+    if not recipe.zero:
+        message = f"{recipe.dp_shard} ranks share nothing out with zero 0"
+        raise InputError(message, where=where, hint="Set zero to 1, 2 or 3, or leave it out.")
+    cut(strategy.dp, recipe.dp_shard, "data-parallel ranks", where)
+    replicas = strategy.dp // recipe.dp_shard
+    experts = strategy.dp * strategy.cp * strategy.tp // ((recipe.expert_tp or strategy.tp) * strategy.ep)
+    if job.model.is_moe and experts % replicas:
+        message = f"{replicas} replicas of {experts} ranks that hold the same experts are no equal parts"
+        raise InputError(message, where=where, hint="Use 0, or fewer expert-parallel ranks.")
 
 
 def _check_context(job: TrainingJob) -> None:

@@ -12,7 +12,7 @@ from gnomon.engines.shell import comment
 from gnomon.engines.training.job import idle_settings
 from gnomon.errors import InputError
 from gnomon.spec import Plan, Recipe
-from gnomon.spec.training import RANDOM
+from gnomon.spec.training import RANDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
 PORT = 29500
@@ -100,9 +100,18 @@ def headline(plan: Plan, engine: str) -> str:
     return f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {plan.chips} {plan.chip}, {engine}"
 
 
-def common_not_expressed(job: TrainingJob, plan: Plan, engine: str) -> list[str]:
-    """Parts of the plan that no training engine's configuration expresses, or that hold for another engine only."""
+CHECKED = ("layers_per_stage",)
+"""Settings that are refused where an engine's files cannot express them."""
+
+
+def common_not_expressed(job: TrainingJob, plan: Plan, engine: str, settings: Collection[str] = ()) -> list[str]:
+    """Parts of the plan that no training engine's configuration expresses, or that hold for another engine only.
+    `settings` are those of `SELDOM` that this one's expresses."""
     found = [f"the technique {name}" for name in plan.strategy.techniques] + _idle(job)
+    idle = idle_settings(job.strategy, job.model, job.recipe.expert_tp)
+    for name, value in seldom_set(job.recipe).items():
+        if name not in (*settings, *idle, *CHECKED):
+            found.append(f"{name} {value}: these files have no option for it")
     if plan.power_limit_w:
         found.append(f"the power limit: `nvidia-smi -pl {plan.power_limit_w:g}` on every node")
     if plan.goals:

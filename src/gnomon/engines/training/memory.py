@@ -70,7 +70,7 @@ def _frozen_bytes(found: Sizes, traits: Traits, weight_bytes: float, rank: Ints 
     at_rest = found.chunks.frozen(rank).plus(ends).bytes(each)
     layers = np.max([kind.frozen.bytes(min(each, weight_bytes)) for kind in found.chunks.kinds], axis=0)
     gathered = GATHERED_LAYERS * layers + ends.bytes(min(each, weight_bytes))
-    return np.asarray(np.where(grid.zero == 3, at_rest / grid.copies + gathered, at_rest))
+    return np.asarray(np.where(grid.zero == 3, at_rest / grid.shards + gathered, at_rest))
 
 
 def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:

@@ -166,7 +166,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
 
 def _as_sharded(grid: Grid) -> Grid:
     """One rank has no others to shard gradients and weights over."""
-    return replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
+    return replace(grid, zero=np.where(grid.shards == 1, np.minimum(grid.zero, 1), grid.zero))
 
 
 def _until_backward(grid: Grid, saved: Floats, deferred: Floats) -> Floats:

@@ -138,6 +138,10 @@ class Traits:
     """Steps of plans that neither cut nor shard a network are run through PyTorch's allocator (`allocations.py`), which
     says what it reserves and whether that fits."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    hybrid_shards: tuple[int, ...] = ()
+    """ZeRO stages that it has over some of the data-parallel ranks, with replicas (HSDP)."""
+    replicas_once: bool = False
+    """Gradients that ZeRO 2 and 3 shard are summed over replicas after the last micro-batch, not after each."""
     schedules: tuple[str, ...] = field(default_factory=names)
     """Schedules of pipelines that it runs."""
     uneven_stages: bool = False

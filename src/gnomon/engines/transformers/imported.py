@@ -22,7 +22,7 @@ from gnomon.engines.training.operations import ImportedTraining, TrainingNames
 from gnomon.engines.transformers.batches import batches_of
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.imported import UNMODELLED, IgnoredOption
 
 PROGRAM = "trl"
 TRAINER_FLAGS = ("--per_device_train_batch_size", "--model_name_or_path", "--output_dir")
@@ -195,6 +195,9 @@ def _laid_over(launched: Sharding, own: Sharding) -> Sharding:
 
 def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
     found = settings_of(names.config(beside(path)))
+    whole = f"{UNMODELLED}priced as sharded over all ranks"
+    told = f"MiCS over {found.shards} ranks"
+    over = (IgnoredOption(option=told, why=whole, affects=True),) if found.shards else ()
     return Sharding(
         zero=found.stage,
         mixed=found.dtype,
@@ -202,7 +205,7 @@ def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
         accumulation=found.accumulation,
         micro_batch=found.micro_batch,
         techniques=found.techniques,
-        ignored=found.ignored,
+        ignored=(*found.ignored, *over),
     )
 
 

@@ -26,6 +26,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_job(job)
     check_schedule(job, engine)
     check_stages(job, engine)
+    check_shards(job, engine)
     check_dtype(job.pool, job.dtype, engine.traits(job.model, job.recipe.optimizer, job.dtype))
     strategy = job.strategy
     check_chips(strategy.ranks)
@@ -58,6 +59,18 @@ def check_stages(job: TrainingJob, engine: TrainingEngine) -> None:
     if job.strategy.techniques:
         message = f"the technique {job.strategy.techniques[0]} is not priced with stages of given numbers of layers"
         raise InputError(message, where=where, hint="Leave one of them out.")
+
+
+def check_shards(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise where an engine shards states over all data-parallel ranks alone."""
+    shards, dp = job.recipe.dp_shard, job.strategy.dp
+    if not shards or dp == 1 or shards == dp:
+        return
+    has = engine.traits(job.model, job.recipe.optimizer, job.dtype).hybrid_shards
+    if job.recipe.zero not in has:
+        hint = f"Use {' or '.join(map(str, has))} as zero, or 0 here." if has else "Use 0, or the engine torchtitan."
+        message = f"{engine.title} {engine.version} shards ZeRO {job.recipe.zero} over all data-parallel ranks"
+        raise InputError(message, where="engine.settings.dp_shard", hint=hint)
 
 
 def check_chips(count: int) -> None:

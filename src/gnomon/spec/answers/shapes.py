@@ -87,6 +87,7 @@ class Inputs(TypedDict, total=False):
     schedule: str
     expert_tp: int | None
     layers_per_stage: str
+    dp_shard: int
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

@@ -194,6 +194,10 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--expert-tp", "whole", "N", "Ranks each expert is cut over: 1, or 0 for as many as other matrices.",
         default=0, least=0,
     )  # fmt: skip
+    dp_shard: int = flag(
+        "--dp-shard", "whole", "N", "Data-parallel ranks that share out what --zero names, where the rest replicate it "
+        "(HSDP); 0 for all.", default=0, least=0, most=MOST_DEGREE,
+    )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
         "10,11,11,8. 0 leaves the embedding or the loss a stage of its own.", default=None,
