@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnomon.cost.host_link import SUSTAINED
+from gnomon.cost.host_link import LINK_SHARE, SUSTAINED
 from gnomon.cost.tiers import HOST, NVME
 from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
@@ -51,6 +51,12 @@ def link_bytes_s(case: TrainingCase) -> Floats:
     """Bytes per second of one rank's copies, one way, while all ranks on its host copy too."""
     host = host_of(case)
     return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(case), host.link_sharing))
+
+
+def copy_bytes_s(case: TrainingCase) -> Floats:
+    """Bytes per second of one rank's copies, one way, while all ranks on its host copy too: what large copies reach of
+    the link, or its share of the host's memory bandwidth."""
+    return np.asarray(np.minimum(LINK_SHARE * link_bytes_s(case), memory_bytes_s(case)))
 
 
 def memory_bytes_s(case: TrainingCase) -> Floats:
