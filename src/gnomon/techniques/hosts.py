@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training.case import TrainingCase
 
 
+ON_HOST, ON_NVME = PLACES = ("host", "nvme")
+"""Where a technique keeps something, as its parameter `tier` says it."""
+
+
 class TierPeaks(NamedTuple):
     """The most that any rank of a pipeline holds in each tier, of every plan."""
 
@@ -62,3 +66,20 @@ def copy_bytes_s(case: TrainingCase) -> Floats:
 def memory_bytes_s(case: TrainingCase) -> Floats:
     """One rank's share of the host's memory bandwidth."""
     return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(case))
+
+
+def read_bytes_s(case: TrainingCase) -> Floats:
+    """One rank's share of what its host's disks read, while all its ranks do."""
+    return np.asarray(host_of(case).nvme_read_bytes_s / neighbours(case))
+
+
+def write_bytes_s(case: TrainingCase) -> Floats:
+    """One rank's share of what its host's disks write, while all its ranks do."""
+    return np.asarray(host_of(case).nvme_write_bytes_s / neighbours(case))
+
+
+def no_disks(pool: Pool) -> str:
+    """Why there are no disks to offload to; empty where there are."""
+    machine = pool.machine
+    none = machine is None or not (machine.nvme_bytes and machine.nvme_read_bytes_s and machine.nvme_write_bytes_s)
+    return f"the host of {pool.chip.name} has no NVMe" if none else ""
