@@ -76,7 +76,7 @@ def test_they_are_listed_found_and_cited(mine: tuple[Mine, dict[str, Any]]) -> N
     for words in ("marmalade", "sticky weights", "2612.00001", "Qwertzuiop"):
         assert [row["slug"] for row in search(words, **where).papers][:1] == ["marmalade"]
     shown = show("marmalade", **where)
-    assert shown.closest and shown.closest["technique"] == "offload-optimizer" and shown.needs
+    assert shown.closest and shown.closest["technique"].startswith("offload-") and shown.needs
     assert "eprint        = {2612.00001}" in cite("marmalade", **where).bibtex
     if where:
         with pytest.raises(GnomonError, match="unknown paper 'marmalade'"):

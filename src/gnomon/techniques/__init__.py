@@ -216,7 +216,7 @@ def _parsed(text: str) -> tuple[AnyTechnique, dict[str, float | str]]:
         parameter = known[key]
         if parameter.name in given:
             raise InputError(f"{key} is given twice", where=f"{WHERE}, {one.name}")
-        if not value.isascii() or "_" in value:  # float() accepts these
+        if not parameter.choices and (not value.isascii() or "_" in value):  # float() accepts these
             hint = f"Allowed: {parameter.range}."
             raise InputError(f"'{value}' is not a number", where=f"{WHERE}, {one.name}", hint=hint)
         given[parameter.name] = parameter.read(value, f"{WHERE}, {one.name}")

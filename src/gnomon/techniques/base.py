@@ -45,7 +45,8 @@ quality of answers is not predicted."""
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number with its range, or one of several choices. `tried` are the values that a search tries."""
+    """A number with its range, or one of several choices, or some of them (`several`), joined by `+`. `tried` are the
+    values that a search tries."""
 
     name: str
     what: str
@@ -56,6 +57,8 @@ class Parameter:
     low: float = 0.0
     high: float = 0.0
     choices: tuple[str, ...] = ()
+    several: bool = False
+    """Whether it is some of the choices: `core_attn+attn_proj`."""
     whole: bool = False
     """Whether it must be an integer."""
     floor: float = 0.0
@@ -65,14 +68,15 @@ class Parameter:
     @property
     def range(self) -> str:
         if self.choices:
-            return " or ".join(self.choices)
+            return f"{'+'.join(self.choices)}, or some of them" if self.several else " or ".join(self.choices)
         least = f", at least {self.floor:g} if not 0" if self.floor else ""
         return f"{self.low:g} to {self.high:g}{least}"
 
     def read(self, text: str, where: str) -> float | str:
         """A value as a plan writes it."""
         if self.choices:
-            if text not in self.choices:
+            named = text.split("+") if self.several else [text]
+            if len(set(named)) < len(named) or not set(named) <= set(self.choices):
                 raise InputError(f"{self.name} cannot be '{text}'", where=where, hint=f"Allowed: {self.range}.")
             return text
         try:

@@ -14,7 +14,19 @@ from gnomon.engines.training import RankMemory, StepTable
 from gnomon.engines.training.case import TrainingCase
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values, bandwidth
-from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
+from gnomon.techniques.hosts import (
+    ON_HOST,
+    ON_NVME,
+    PLACES,
+    host_of,
+    link_bytes_s,
+    memory_bytes_s,
+    neighbours,
+    no_disks,
+    no_host,
+    read_bytes_s,
+    write_bytes_s,
+)
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""
@@ -35,6 +47,13 @@ BANDWIDTH_CONTENTION = 4.0
 1.2 billion parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""
 UPDATE_BYTES = 30.0
 """Bytes per parameter between host memory and processors in an update."""
+DISK_BYTES = STATE_BYTES + 4.0
+"""Of a parameter on NVMe: its states and its fp32 gradient, which DeepSpeed writes once per step, and reads again with
+the states (`PartitionedOptimizerSwapper`). States go back after the update."""
+DISK_BUFFERS = 4
+"""Subgroups in host memory at once, between disks and processors (DeepSpeed's `buffer_count`)."""
+DISK_SPREAD = 0.3
+"""Log standard deviation of the bandwidth of disks under large files that are read and written at once: an estimate."""
 
 
 class OffloadOptimizer(Technique[TrainingCase]):
@@ -48,6 +67,7 @@ class OffloadOptimizer(Technique[TrainingCase]):
     trials = (
         Trial(paper="zero-offload", words="offload-optimizer"),
         Trial(paper="deep-optimizer-states", words="offload-optimizer:stride=2", against="offload-optimizer"),
+        Trial(paper="fuyou", words="offload-optimizer:tier=nvme", against="offload-optimizer"),
     )
     parameters = (
         Parameter("share", "share of the states that is offloaded", default=1.0, low=0.01, high=1.0),
@@ -66,12 +86,14 @@ class OffloadOptimizer(Technique[TrainingCase]):
             choices=("beside", "waits"),
         ),
         bandwidth("flush_gb_s", "bandwidth of a rank's blocking flush; 0 for the link's bandwidth"),
+        Parameter("tier", "host memory, or NVMe of the host behind it", default=ON_HOST, choices=PLACES),
     )
 
     follows: ClassVar = {
         "optimizer_s": "on the host: the longest of what its processors, its memory, the link each way and the chip's "
-        "own part take, then the last weights' way back",
+        "own part take, then the last weights' way back; with tier=nvme at least what its disks read and write",
         "host_bytes": "states and gradients of all chips of a host",
+        "nvme_bytes": "states and fp32 gradients of all chips of a host",
     }
     remedies: ClassVar = {
         "the optimizer": "a stride, a smaller share, or a host with a faster update and link would shorten it"
@@ -83,6 +105,9 @@ class OffloadOptimizer(Technique[TrainingCase]):
         yield case.plans.pp > 1, "a host update is not priced with pipeline parallelism"
         yield not known, f"the host's update throughput is known for {KNOWN} with fp32 states, not for {case.optimizer}"
         yield values["stride"] == 1, "a stride of 1 leaves nothing for the host to update"
+        disks = values["tier"] == ON_NVME
+        yield disks, no_disks(case.pool)
+        yield disks and bool(values["stride"]), "states on NVMe are updated by the host alone, without a stride"
 
     def costs(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         case = case.at(found)
@@ -102,7 +127,13 @@ class OffloadOptimizer(Technique[TrainingCase]):
         turns = _turns(values, away)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._rates(case)
-        return update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
+        update = update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
+        return update if values["tier"] == ON_HOST else np.maximum(update, self._disks_s(away, case))
+
+    def _disks_s(self, away: Floats, case: TrainingCase) -> Floats:
+        """Of an update whose reads and writes share the disks, and overlap with the host's work."""
+        seconds = away * DISK_BYTES * (1 / read_bytes_s(case) + 1 / write_bytes_s(case))
+        return np.asarray(seconds * case.drawn("disks", DISK_SPREAD))
 
     def flush_s(self, case: TrainingCase, values: Values) -> Floats:
         """Exposed seconds of flushing gradients to the host: per micro-batch beyond its backward pass, or once at
@@ -124,13 +155,16 @@ class OffloadOptimizer(Technique[TrainingCase]):
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
         two_layers = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
         in_flight = np.where(_flushed_early(found), two_layers, used.gradients)
-        each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
+        away = share * found.own_parameters
+        host = away * (STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes)
+        disks = np.where(values["tier"] == ON_NVME, away * DISK_BYTES, 0.0)
         return replace(
             used,
             gradients=used.gradients * (1 - share) + in_flight * share,
             optimizer=used.optimizer * (1 - share),
             buffers=used.buffers + np.minimum(staged, share * used.optimizer),
-            host=used.host + share * found.own_parameters * each,
+            host=used.host + np.where(disks > 0, np.minimum(disks, DISK_BUFFERS * SUBGROUP * DISK_BYTES), host),
+            nvme=used.nvme + disks,
         )
 
     def _rates(self, case: TrainingCase) -> tuple[Floats, Floats]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,18 @@ class RankMemory:
     """What the fullest operator needs beside that."""
     host: Floats | float = 0.0
     nvme: Floats | float = 0.0
+    layer_activations: Floats | float = 0.0
+    """Of the activations, those of layers; the others are of embedding and head."""
+    all_gradients: Floats | float = np.inf
+    """Once the backward pass has ended: `gradients` are fewer where they are none while activations are most."""
+    last_backward: Floats | float = np.inf
+    """All gradients with what the first layer's backward needs, where gradients are freed before the next step."""
+
+    def with_layer_activations(self, kept: Floats) -> RankMemory:
+        """With other activations of layers between their passes."""
+        activations = np.asarray(self.activations - self.layer_activations + kept)
+        gradients = np.clip(self.last_backward - activations - self.working, 0.0, self.all_gradients)
+        return replace(self, activations=activations, layer_activations=kept, gradients=gradients)
 
     @property
     def total(self) -> Floats:
@@ -103,12 +115,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     # An embedding needs less than a layer, and counts where it is alone or has a tower before it.
     alone = (layer == 0) | (found.first_saved_activation_bytes > 0)
     working = np.maximum(working, at_first * alone * found.first_peak_bytes)
-    if traits.frees_gradients:
-        # What the end of the backward pass holds beyond its beginning, where there is no gradient yet: all gradients,
-        # or the first layer with those of all but the embedding.
-        first = states.gradient_bytes * found.first_parameters
-        beyond = gradients + np.maximum(layer + found.saved_activation_bytes - first, 0.0) - activations - working
-        gradients = np.where(found.micros == 1, np.clip(beyond, 0.0, gradients), gradients)
+    last_backward = _last_backward(found, traits, gradients, layer, states.gradient_bytes * found.first_parameters)
     buckets = states.gradient_bytes * parameters * (traits.bucketed & (grid.copies > 1))
     head = np.where(last, np.maximum(found.last_parameters, found.first_parameters), 0.0)
     # All copies live until the forward pass ends, with the head's; those of recomputed layers no longer.
@@ -122,9 +129,21 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     return RankMemory(
         rank=rank,
         weights=weights + traits.narrow_bytes * np.where(grid.zero == 3, gathered, found.chunks.narrow),
-        gradients=gradients,
+        gradients=np.clip(last_backward - activations - working, 0.0, gradients),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
         activations=activations,
         buffers=neighbours * found.buffer_bytes + buckets,
         working=working,
+        layer_activations=stays,
+        all_gradients=gradients,
+        last_backward=last_backward,
     )
+
+
+def _last_backward(found: Sizes, traits: Traits, gradients: Floats, layer: Floats, first: Floats) -> Floats:
+    """Bytes at the end of the backward pass, at whose beginning there is no gradient yet: all gradients, or the first
+    layer with those of all but the embedding (`first`). Without end where gradients stay from step to step."""
+    if not traits.frees_gradients:
+        return np.full(found.grid.size, np.inf)
+    whole = gradients + np.maximum(layer + found.saved_activation_bytes - first, 0.0)
+    return np.where(found.micros == 1, whole, np.inf)
