@@ -22,6 +22,11 @@ BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("OPT-175B", "OPT 175B"): {"micro_batch": "8", "global_batch": "992"},
     # Black et al. 2022, section 3.1: 3.15M tokens, which are 32 micro-batches of 4 on 12 data-parallel ranks.
     ("GPT-NeoX-20B", "GPT-NeoX 20B"): {"global_batch": "1536"},
+    # Grattafiori et al. 2024, section 3.3.2: gradients are summed in fp32 over micro-batches, a layer less on the first
+    # and the last stage; 8 chunks of a layer are ours, their number is "tunable".
+    ("Llama 3 Herd", "Llama 3.1 405B"): {
+        "zero_stage": "1", "vp": "8", "layers_per_stage": ",".join(["0", *["1"] * 126, "0"]), "cp_comm": "allgather",
+    },
     # Korthikanti et al. 2022, table 4: a layer of the network that their table 3 calls 22B.
     ("Korthikanti 2022 Table 4", "GPT 22B single layer"): {"vocab": "51200"},
 }  # fmt: skip
@@ -50,7 +55,7 @@ def completed(row: Row) -> dict[str, str]:
 def _said_beside(row: Row) -> Mapping[str, str]:
     for (source, network), columns in BESIDE.items():
         if row["source"].startswith(source) and row["model"].startswith(network):
-            unread = "; ".join((row["fields_not_read"], *(name for name in columns if not row[name])))
+            unread = "; ".join((row["fields_not_read"], *(name for name in columns if not row.get(name))))
             return {**columns, "fields_not_read": unread}
     return {}
 

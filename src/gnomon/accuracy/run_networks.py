@@ -107,7 +107,9 @@ def _shapes(row: Row) -> dict[str, Any]:
         raise Unfit(f"network not in the catalog and not plain ({row['arch'] or 'no architecture given'})")
     hidden, heads, gated = whole(row, "hidden"), whole(row, "heads"), row["arch"] in GATED
     width = HEAD_DIMS.get(row["model"], hidden // heads)
-    mixer = {"kind": "attention", "heads": heads, "kv_heads": whole(row, "kv_heads", heads), "head_dim": width}
+    # Ranks that would share a key-value head have a copy each.
+    kv_heads = max(whole(row, "kv_heads", heads), whole(row, "tp", 1))
+    mixer = {"kind": "attention", "heads": heads, "kv_heads": kv_heads, "head_dim": width}
     ffn = {"kind": "dense", "inner": whole(row, "ffn", 4 * hidden), "gated": gated}
     # GPT's positions are learned or biases of scores: nothing is turned.
     mixer |= {} if gated else {"rotary_dim": 0}

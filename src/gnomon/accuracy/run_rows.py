@@ -40,7 +40,7 @@ CLOSEST = {
     "HAI-LLM": "megatron@bridge",
     "GPT-NeoX": "deepspeed@0.5",
     "metaseq FSDP+Megatron TP": "deepspeed@0.5",
-    "T5X/Pathways": "torch",
+    "T5X/Pathways": "megatron@3.0",
 }
 """Frameworks that Gnomon has no engine of, by the engine that runs most alike."""
 EXPERTS = "megatron@bridge"
@@ -80,11 +80,11 @@ FORMATS = {
     "all-gather": "gathers weights in fp8, which is not simulated",
 }
 """Parts of a precision's name that make it another format than the one it begins with."""
-SCHEDULES = {"dualpipe": "dualpipe"}
-"""Of a row's schedules those that a plan names; others are 1F1B, interleaved with more than one chunk."""
-CHUNKS = {"TorchTitan": 2, "Meta internal": 8}
+CHUNKS = {"TorchTitan": 2}
 """Chunks of a rank under an interleaved schedule whose source does not give them: as many as TorchTitan takes where it
-is not told, and one layer each of the 8 of a rank of Llama 3.1 405B, whose paper calls their number tunable."""
+is not told. DualPipe, which no engine of mixtures of experts runs, is taken as 1F1B."""
+MORE = ("layers_per_stage", "cp_comm")
+"""Options of a plan that are no columns of the table: sources say them (`gnomon.accuracy.run_columns`)."""
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 
@@ -122,7 +122,7 @@ def run_case_of(row: Row) -> RunCase:
         "recompute": row["recompute"].partition(" ")[0] or "none",
         "dtype": _dtype(row["precision"]),
         "engine": engine,
-        "sequence_parallel": row["seq_par"] != "no" and not engine.startswith("deepspeed"),
+        "sequence_parallel": _sequence_parallel(row, engine),
         **_pipeline(row),
         **_experts(row),
     }
@@ -159,12 +159,21 @@ def _check(row: Row) -> None:
 
 
 def _pipeline(row: Row) -> dict[str, Any]:
-    """Schedule and chunks where they are more than the columns say."""
-    named = row["schedule"].casefold()
-    if named in SCHEDULES:
-        return {"schedule": SCHEDULES[named]}
+    """Chunks, and what the source says beside the table."""
     chunks = CHUNKS.get(row["framework"])
-    return {"vp": chunks} if "interleaved" in named and not row["vp"] and chunks else {}
+    found: dict[str, Any] = {"vp": chunks} if _chunked(row) and chunks else {}
+    return found | {name: row[name] for name in MORE if name in row}
+
+
+def _sequence_parallel(row: Row, engine: str) -> bool:
+    """Where nothing says that it is off and sequences can be cut so."""
+    asked = row["seq_par"] != "no" and not engine.startswith("deepspeed")
+    return asked and whole(row, "seq_len") % whole(row, "tp", 1) == 0
+
+
+def _chunked(row: Row) -> bool:
+    """Whether ranks hold several chunks, and the row does not say how many."""
+    return "interleaved" in row["schedule"].casefold() and not row["vp"]
 
 
 def _experts(row: Row) -> dict[str, Any]:
@@ -182,7 +191,7 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
     named = ["seq_len" if part.startswith(DEFAULT_LENGTH) else part for part in named]
     missing = [name for name in ("micro_batch", "recompute", "precision") if not row[name]]
     missing += ["tp"] if row["tp"] != given["tp"] else []
-    missing += ["vp"] if "interleaved" in row["schedule"].casefold() and not row["vp"] else []
+    missing += ["vp"] if _chunked(row) else []
     by_operator = row["framework"] == "TorchTitan" and row["recompute"] == "selective (op)"
     if "(" in row["recompute"] and not by_operator:  # every second layer: another choice than the engine's
         missing.append("recompute")
