@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import os
 import sys
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -28,7 +27,7 @@ import yaml
 from gnomon.accuracy import runs, truth
 from gnomon.accuracy.deployment_rows import Unfit
 from gnomon.accuracy.published import training_steps
-from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
+from gnomon.accuracy.run_rows import NEEDED, RunCase, kept_out, run_case_of
 from gnomon.engines.deepspeed.releases import UNALIGNED
 from gnomon.engines.torch.efficiencies import SOFTWARE, software
 from gnomon.errors import GnomonError
@@ -56,10 +55,6 @@ def cases() -> Iterator[RunCase]:
             yield run_case_of(row)
         except Unfit:
             continue
-
-
-def kept_out(row_id: str) -> bool:
-    return bool(zlib.crc32(row_id.encode()) % 2)
 
 
 def compared(chosen: Sequence[RunCase]) -> list[Row]:

@@ -9,7 +9,6 @@ import pytest
 from gnomon.accuracy import deployment_rows, run_rows, runs
 from gnomon.accuracy.deployment_rows import ASSUMED_INPUT, RECENT, Unfit, any_case_of, case_of
 from gnomon.accuracy.run_rows import run_case_of
-from gnomon.accuracy.scores import LeftOut
 
 SERVED = dict.fromkeys(deployment_rows.NEEDED, "") | {
     "row_id": "inferencex-1", "source": "inferencex", "model": "meta-llama/Llama-3.1-70B", "weight_precision": "fp8",
@@ -106,15 +105,61 @@ def test_a_row_of_trial_runs_is_completed_from_its_source() -> None:
     assert isinstance(case.network, dict) and case.network["hidden"] == 8192
     parameters = 12 * 48 * 8192**2
     passes = 8 * parameters * 1024 * 2048 / (40e12 * 64)
-    assert passes < case.measured["step time"] < 1.15 * passes
-    with pytest.raises(Unfit, match="do not multiply"):
-        run_case_of(TRAINED | BIGSCIENCE | {"dp": "4"})
+    assert passes < case.figures.seconds["step time"] < 1.15 * passes
+
+
+def test_a_degree_that_the_source_leaves_out_is_what_the_chips_leave() -> None:
+    case = run_case_of(TRAINED | {"n_gpus": "16", "tp": "", "pp": "8", "dp": "1"})
+    assert case.options["tp"] == 2
+    assert "tp" in case.assumed
+
+
+@pytest.mark.parametrize(
+    ("changes", "flops"),
+    [
+        ({"tflops_kind": "model"}, 72 * (1 + 2048 / (6 * 4096) + 50368 / (12 * 32 * 4096))),
+        ({"tflops_kind": "hardware", "recompute": "full"}, 96 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))),
+        (
+            {"tflops_kind": "model", "source": "Megatron-Bridge notes"},
+            72 * (1 + 2048 / (12 * 4096) + 50368 / (12 * 32 * 4096)),
+        ),
+    ],
+)  # fmt: skip
+def test_seconds_from_a_rate(changes: dict[str, str], flops: float) -> None:
+    """By the formulas of Narayanan et al. 2021; Megatron-Bridge counts scores under the mask."""
+    case = run_case_of(TRAINED | {"step_time_derived_s": "", "tflops_per_gpu": "100"} | changes)
+    whole = flops * 1024 * 2048 * 32 * 4096**2
+    assert case.figures.seconds["step time"] == pytest.approx(whole / (100e12 * 8))
+
+
+def test_seconds_from_tokens_and_from_utilisation() -> None:
+    row = TRAINED | {"step_time_derived_s": ""}
+    tokens = run_case_of(row | {"tokens_s_gpu": "4000"}).figures.seconds["step time"]
+    assert tokens == pytest.approx(1024 * 2048 / 8 / 4000)
+    whole, half = (run_case_of(row | {"mfu_pct": share}).figures.seconds["step time"] for share in ("100", "50"))
+    assert half == pytest.approx(2 * whole)
+    rate = run_case_of(row | {"tflops_per_gpu": "312", "tflops_kind": "model"}).figures.seconds["step time"]
+    assert whole == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "unit"),
+    [
+        ("peak GB", "peak memory", 1e9),
+        ("rank-0 peak allocated GiB", "peak memory", 1024**3),
+        ("GB per GPU", "device memory", 1e9),
+        ("theoretical/profile GiB: params + activations", "states and activations", 1024**3),
+    ],
+)
+def test_readings_of_memory(kind: str, what: str, unit: float) -> None:
+    figures = run_case_of(TRAINED | {"mem_gb": "40", "mem_kind": kind, "step_time_derived_s": ""}).figures
+    assert (figures.seconds, figures.memory) == ({}, {what: 40 * unit})
 
 
 def test_a_training_row() -> None:
     case = run_case_of(TRAINED)
     assert case.assumed == ()
-    assert case.measured == {"step time": 60.5}
+    assert case.figures.seconds == {"step time": 60.5}
     expected = {"on": "A100-SXM-80GB:8", "dtype": "bf16", "engine": "torch@2.0", "zero": 3}
     assert expected.items() <= case.options.items()
     assert isinstance(case.network, dict)
@@ -144,16 +189,11 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"source": "Korthikanti 2022 Table 5"}, "table of its own"),
-        ({"source": "vTrain measured single-node sample (every 12th of"}, "fitted to these"),
-        ({"confidence": "recalled"}, "recalled"),
-        ({"outcome": "OOM"}, "no step time"),
-        ({"framework": "T5X/Pathways"}, "no engine for T5X"),
+        ({"framework": "Abacus"}, "no engine for Abacus"),
         ({"gpu": "Abacus 9"}, "card not in the catalog"),
         ({"step_time_derived_s": ""}, "neither a step time"),
         ({"arch": "dit"}, "not plain"),
         ({"zero_stage": "3 + CPU offload"}, "host memory"),
-        ({"zero_stage": "x"}, "no zero_stage"),
         ({"hidden": ""}, "no hidden"),
         ({"hidden": "inf"}, "no hidden"),
         ({"step_time_s": "soon"}, "no step_time_s"),
@@ -162,7 +202,6 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"model": "Qwen3-8B LoRA"}, "adapters"),
         ({"features": "QLoRA r=16"}, "adapters"),
         ({"features": "peft; torch.compile"}, "adapters"),
-        ({"features": "w/ MTP"}, "MTP"),
         ({"features": "torch.compile; AsyncTP"}, "AsyncTP"),
         ({"features": "force-balanced; EP overlap on"}, "overlapped"),
         ({"features": "tokendrop"}, "dropped"),
@@ -173,9 +212,6 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"precision": "fp8 rowwise"}, "by row"),
         ({"precision": "fp8 tensorwise + fp8 all-gather"}, "gathers weights"),
         ({"precision": "int8"}, "training in int8 is not simulated"),
-        ({"precision": ""}, "precision not given"),
-        ({"schedule": "DualPipe"}, "schedule DualPipe"),
-        ({"schedule": "1F1B-interleaved", "vp": ""}, "virtual pipeline size"),
     ],
 )
 def test_training_rows_that_do_not_fit(changes: dict[str, str], why: str) -> None:
@@ -196,13 +232,46 @@ def test_adapters_of_a_tray_are_not_those_of_a_rack() -> None:
         assert (node.chips, node.adapters) == (8, 4)
 
 
-def test_of_several_releases_the_last_counts() -> None:
-    releases = [f"{runs.RELEASES} {release}" for release in ("25.11", "25.09")]
-    cases = [run_case_of(TRAINED | {"source": source}) for source in [*releases, "MosaicML"]]
-    left = LeftOut()
-    kept = list(runs.latest(cases, left))
-    assert [case.row["source"] for case in kept] == [releases[0], "MosaicML"]
-    assert left.listed()[0]["why"] == "a later release has the same run"
+@pytest.mark.parametrize(
+    ("changes", "group"),
+    [
+        ({"source": "somebody"}, runs.READ),
+        ({"source": "somebody", "recompute": ""}, runs.ASSUMED),
+        ({"source": "somebody", "confidence": "recalled"}, runs.RECALLED),
+        ({"source": "vTrain measured single-node sample", "framework": "Megatron-DeepSpeed"}, runs.FITTED),
+        ({"source": "MosaicML", "id": "T0558"}, runs.FITTED),
+        ({"source": "MosaicML", "id": "T0557"}, runs.READ),
+    ],
+)  # fmt: skip
+def test_rows_that_something_was_fitted_to_are_scored_apart(changes: dict[str, str], group: str) -> None:
+    """Of MosaicML's every second one."""
+    case = run_case_of(TRAINED | changes)
+    assert runs._group(case) == group
+    row = {"id": "T1", "group": group, "what": "step time", "error": 0.5, "inside": None}
+    held = [one for one in runs.whole_of([row]) if one["of"] == runs.HELD_OUT]
+    assert bool(held) == (group != runs.FITTED)
+
+
+def test_one_figure_of_each_run_counts_for_the_whole() -> None:
+    rows = [
+        {"id": name, "group": runs.READ, "what": what, "error": error, "inside": None}
+        for name, what, error in (("T1", "step time", 0.1), ("T1", "peak memory", 0.9), ("T2", "peak memory", 0.3))
+    ]
+    first = runs.whole_of(rows)[0]
+    assert (first["rows"], first["mean_error"]) == (2, pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "network"),
+    [
+        ({"model": "Wan 2.1 14B DiT", "arch": "dit", "seq_len": "37440"}, "wan-2.1-t2v-14b"),
+        ({"model": "Moonlight 16B-A3B", "arch": "mla-moe", "moe": "64 experts"}, "deepseek_v3"),
+        ({"model": "Nemotron 3 Nano 30B-A3B", "arch": "hybrid-mamba-moe"}, "nemotron_h"),
+    ],
+)
+def test_networks_that_are_no_plain_decoders(changes: dict[str, str], network: str) -> None:
+    found = run_case_of(TRAINED | changes).network
+    assert (found if isinstance(found, str) else found["model_type"]) == network
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tools.training_software import NORMAL_95, PUBLISHED, _pairs, kept_out, shortest
+from tools.training_software import NORMAL_95, PUBLISHED, _pairs, shortest
 from tools.transformers_cases import CASES
 
-from gnomon.accuracy.run_rows import NEEDED, run_case_of
+from gnomon.accuracy.run_rows import NEEDED, kept_out, run_case_of
 from gnomon.load import model as load_model
 
 FILES = sorted(PUBLISHED.glob("*.csv"))

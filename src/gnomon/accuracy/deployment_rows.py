@@ -291,6 +291,16 @@ def _number(row: Row, name: str) -> float:
     return found
 
 
+def whole(row: Row, name: str, usual: int | None = None) -> int:
+    """A count; `usual` where the row has none."""
+    try:
+        return round(float(row[name]))
+    except (ValueError, OverflowError):
+        if usual is not None and not row[name]:
+            return usual
+        raise Unfit(f"no {name}") from None
+
+
 def positive(row: Row, name: str) -> float:
     """A measured figure."""
     found = _number(row, name)

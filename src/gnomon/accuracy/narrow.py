@@ -9,6 +9,7 @@ from typing import Any
 
 from gnomon.accuracy.deployment_rows import kept_out
 from gnomon.accuracy.operators import by_family
+from gnomon.accuracy.runs import whole_of
 from gnomon.accuracy.scores import summaries
 from gnomon.errors import InputError, UnknownNameError, unknown_name
 from gnomon.load import chip as find_chip
@@ -127,7 +128,8 @@ def _section(section: Row, keep: Keep) -> dict[str, Any]:
         first: Row = next(iter(section[name]), {})
         by = [key for key in first if key in ("group", "source", "chip", "model", "what")]
         made[name] = summaries(rows, by)
-    apart = {"kept_out": kept_out(rows)} if "kept_out" in section else {}
+    apart: dict[str, Any] = {"kept_out": kept_out(rows)} if "kept_out" in section else {}
+    apart |= {"whole": whole_of(rows)} if "whole" in section else {}
     return dict(section) | {"rows": rows} | made | apart
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,52 +14,47 @@ from typing import Any
 
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import Unfit
-from gnomon.accuracy.run_rows import NEEDED, RESERVED, RunCase, run_case_of
-from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
+from gnomon.accuracy.run_figures import LAYER, memory, times
+from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, summaries, tabulated
 from gnomon.api.simulate_training import simulate_training
 from gnomon.load import parse_pool
 from gnomon.spec import Pool
 
 EACH_QUICK = 1
 """Rows of each network on each system in one format that are compared under `quick`."""
-RELEASES = "Megatron-Bridge performance summary"
 BY = ("group", "source", "what")
-READ, ASSUMED = "plan read", "plan partly assumed"
+READ, ASSUMED, RECALLED, FITTED = "plan read", "plan partly assumed", "recalled", "fitted"
+GROUPS = (READ, ASSUMED, RECALLED, FITTED)
+ALL, HELD_OUT = "all", "nothing fitted"
 
 
 def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
     """Rows compared, their summaries, and what was left out and why."""
     left, cases = LeftOut(), []
-    for row in truth.rows(folder / truth.TRAINING, NEEDED):
+    published = truth.rows(folder / truth.TRAINING, NEEDED)
+    for row in published:
         try:
             cases.append(run_case_of(row))
         except Unfit as why:
             left.add(_source(row["source"]), str(why))
-    kept = list(latest(cases, left))
-    chosen = sampled(kept, EACH_QUICK) if quick else kept
+    chosen = sampled(cases, EACH_QUICK) if quick else cases
     with TemporaryDirectory() as home:
         compare_here = partial(compare, home=Path(home))
         rows = compare_all(chosen, compare_here, lambda case: _source(case.row["source"]), left, progress)
-    found = {"usable": len(cases), "sampled": len(chosen), **tabulated(rows, (READ, ASSUMED), BY)}
-    return found | {"left_out": left.listed()}
+    found = {"published": len(published), "usable": len(cases), "sampled": len(chosen), "whole": whole_of(rows)}
+    return found | tabulated(rows, GROUPS, BY) | {"left_out": left.listed()}
 
 
-def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:
-    """The last release of each network on each system in one format: releases repeat each other."""
-    last: dict[tuple[str, ...], str] = {}
-    for case in cases:
-        if case.row["source"].startswith(RELEASES):
-            last[_system(case)] = max(last.get(_system(case), ""), case.row["source"])
-    for case in cases:
-        source = case.row["source"]
-        if source.startswith(RELEASES) and source != last[_system(case)]:
-            left.add(_source(source), "a later release has the same run")
-        else:
-            yield case
-
-
-def _system(case: RunCase) -> tuple[str, ...]:
-    return case.row["model"], case.row["gpu"], case.options["dtype"]
+def whole_of(rows: Sequence[Row]) -> list[Row]:
+    """Of all rows that were predicted, and of those that nothing was fitted to: how many, and errors by quantity and of
+    the first figure of each row."""
+    found = []
+    for of, some in ((ALL, rows), (HELD_OUT, [row for row in rows if row["group"] != FITTED])):
+        if some:
+            first = {row["id"]: row | {"what": "each run's first figure"} for row in reversed(some)}
+            found += [{"of": of} | one for one in [*summaries(first.values()), *summaries(some)]]
+    return found
 
 
 def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
@@ -74,17 +69,22 @@ def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
 
 def compare(case: RunCase, home: Path) -> list[Row]:
     """Step time and, where it was read, peak memory with the prediction."""
-    answer = simulate_training(_network(case, home), **{**case.options, "on": _pool(case)})
-    step = answer.step_time_s
-    about = _about(case, answer.fits)
-    reserved = answer.reserved_memory_bytes
-    peak = reserved if case.row["framework"] in RESERVED else answer.peak_memory_bytes.value
-    said = {"peak memory": peak, "device memory": reserved + answer.runtime_memory_bytes}
-    measured = case.measured
-    rows = [about | compared(what, "bytes", measured[what], said[what], None) for what in said if what in measured]
-    if "step time" in measured:
-        rows.insert(0, about | compared("step time", "s", measured["step time"], step.value, (step.low, step.high)))
-    return rows
+    options = {**case.options, "on": _pool(case)}
+    if LAYER in case.figures.seconds:
+        return [_one_layer(case, home, options)]
+    answer = simulate_training(_network(case, home), **options)
+    about, seconds = _about(case, answer.fits), times(case.figures, answer)
+    found = [about | compared(what, "s", measured, said, band) for what, measured, said, band in seconds]
+    bytes_read = memory(case.figures, answer, case.row["framework"])
+    return found + [about | compared(what, "bytes", measured, said, None) for what, measured, said in bytes_read]
+
+
+def _one_layer(case: RunCase, home: Path, options: Mapping[str, Any]) -> Row:
+    """The passes of two layers without those of one."""
+    answers = [simulate_training(_network(case, home, layers), **options) for layers in (1, 2)]
+    one, two = (answer.step_parts["pipeline_s"] for answer in answers)
+    about = _about(case, answers[0].fits)
+    return about | compared(LAYER, "s", case.figures.seconds[LAYER], two - one, None)
 
 
 def _pool(case: RunCase) -> Pool:
@@ -98,19 +98,32 @@ def _pool(case: RunCase) -> Pool:
     return replace(pool, node=replace(pool.node, adapters=every, adapter=adapter))
 
 
-def _network(case: RunCase, home: Path) -> str | Path:
+def _network(case: RunCase, home: Path, layers: int = 0) -> str | Path:
+    """Its name, or a file of its shapes, with so many layers where they are given."""
     if isinstance(case.network, str):
         return case.network
-    path = home / f"{case.row['id']}.yaml"
-    path.write_text(json.dumps(case.network), encoding="utf-8")
+    network = dict(case.network)
+    if layers:
+        network["blocks"] = [{**network["blocks"][0], "count": layers}]
+    path = home / f"{case.row['id']}-{layers}.{'json' if 'model_type' in network else 'yaml'}"
+    path.write_text(json.dumps(network), encoding="utf-8")
     return path
+
+
+def _group(case: RunCase) -> str:
+    if case.fitted:
+        return FITTED
+    if case.row["confidence"] != "read":
+        return RECALLED
+    return ASSUMED if case.assumed else READ
 
 
 def _about(case: RunCase, fits: bool) -> dict[str, Any]:
     row, options = case.row, case.options
     return {
         "id": row["id"],
-        "group": ASSUMED if case.assumed else READ,
+        "group": _group(case),
+        "fitted": case.fitted,
         "assumed": ", ".join(case.assumed),
         "source": _source(row["source"]),
         "model": row["model"],

@@ -17,8 +17,9 @@ INTRO = """\
 and writes this page: no prediction on it was typed in. An error is predicted over measured, less one: above zero,
 Gnomon expects more than it took. Mean, median and p90 are of absolute errors, the bias of signed ones; the worst is
 the largest single error. Intervals are meant to contain 90% of the measurements; a half-width is half an
-interval relative to its value, at the median. Nothing was fitted to a step, a deployment or a training run below, and
-errors of operators are of fits that had not seen the shapes, or the chips, they are tested on."""
+interval relative to its value, at the median. Nothing was fitted to a step or a deployment below, nor to a training run
+but for those in the group `fitted`, and errors of operators are of fits that had not seen the shapes, or the chips,
+they are tested on."""
 
 ON_WORST = f"""\
 Of all below, the {MOST} operator tables, steps, groups of deployments and groups of training runs with the largest
@@ -65,10 +66,14 @@ AIConfigurator, on a sample of its own: TPOT 22%, TTFT 46%; from a comparison kn
 these rows."""
 
 ON_RUNS = """\
-Published training runs whose plan is given. Where the source leaves out something that the plan needs, such as the
-recomputation, a usual value is taken and the run is counted apart. Of several releases of one run the last counts.
-Runs of another recipe (adapters, heads for several tokens, sends that are overlapped, dropped tokens) or format (NVFP4,
-MXFP8, fp8 scaled by row) than Gnomon trains are left out, with the reason."""
+Published training runs, each under the engine and version it had, or the closest one, which its list names. Where a
+source leaves out something that the plan needs, such as the recomputation, a usual value is taken and the run is
+counted as partly assumed; what its own page says beside the table is taken from there. Where only a rate is printed,
+seconds follow from it by the formula that the source counts FLOPs with. Runs whose figures were recalled, not read, and
+those that something was fitted to (the host's launch time of Megatron-LM 3.0 to half of vTrain's single-node runs, the
+kernels of PyTorch 2.0 to half of MosaicML's) are in groups of their own. Those whose memory alone was published are
+compared by that. Of the table's rows so many are predicted, with these errors, each run by its first figure and by
+quantity:"""
 
 ON_COVERAGE = """\
 Of steps, deployments and training runs with an interval, by the engine and version that were measured, where there are
@@ -107,7 +112,14 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     parts += [_section(payload, "deployments")]
     parts += [*_kept_out(payload), f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
     parts += [AICONFIGURATOR, _counts(payload["deployments"]), _list(beside, "deployments")]
-    parts += ["## Training runs", ON_RUNS, _section(payload, "runs"), _counts(payload["runs"]), _list(beside, "runs")]
+    parts += [
+        "## Training runs",
+        ON_RUNS,
+        _whole(payload["runs"]),
+        _section(payload, "runs"),
+        _counts(payload["runs"]),
+        _list(beside, "runs"),
+    ]
     parts += ["## Training steps of papers, and ours", _training(payload), *peers(payload), _list(beside, "training")]
     parts += ["## The data", _truth(payload)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -233,9 +245,16 @@ def _kept_out(payload: Mapping[str, Any]) -> Iterator[str]:
         yield from (scored((name, "what"), found[name]) for name in ("chip", "precision"))
 
 
+def _whole(section: Mapping[str, Any]) -> str:
+    """All runs together, and those that nothing was fitted to."""
+    return scored(("of", "what"), section["whole"]) if section.get("whole") else ""
+
+
 def _counts(section: Mapping[str, Any]) -> str:
     out, compared = sum(row["rows"] for row in section["left_out"]), len({row["id"] for row in section["rows"]})
     known = f"{section['usable']:,} rows of the table have a plan that Gnomon knows"
+    if "published" in section:
+        known = f"{section['usable']:,} of {section['published']:,} rows of the table have a plan that Gnomon knows"
     return f"{known}; {compared:,} of them were compared. {out:,} rows were left out."
 
 

@@ -70,8 +70,8 @@ def deployments(payload: Payload) -> str:
 def runs(payload: Payload) -> str:
     found = payload["runs"]
     names = (
-        "id", "source", "model", "chip", "chips", "engine", "dtype", "tp", "pp", "vp", "cp", "ep", "zero", "seq",
-        "micro_batch", "global_batch", "recompute", "assumed",
+        "id", "group", "source", "model", "chip", "chips", "engine", "dtype", "tp", "pp", "vp", "cp", "ep", "zero",
+        "seq", "micro_batch", "global_batch", "recompute", "assumed",
     )  # fmt: skip
     parts = ["# Training runs", _rows(found["rows"], names)]
     return _page([*parts, "## Left out", left_out(found["left_out"], "source")])
