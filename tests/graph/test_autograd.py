@@ -12,6 +12,7 @@ from gnomon.catalog import model_names
 from gnomon.engines.megatron.style import fused
 from gnomon.errors import InputError
 from gnomon.graph.core import CoreAttention
+from gnomon.graph.gemm_recipes import CURRENT
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Collective, Gemm, Op
 from gnomon.graph.style import KernelStyle, Stream
@@ -122,7 +123,7 @@ def test_casts_to_eight_bits() -> None:
     GEMM by weight needs transposed is a kernel of its own."""
     model = load_model("llama-3.1-8b")
     cut = Cut(seq=SEQ, matrix="fp8")
-    scaled = replace(fused(), cast=Stream(2, 0.5, 2.5, 1, 2, 3), late_transpose=True)
+    scaled = replace(fused(), recipe=CURRENT, late_transpose=True)
 
     def down(style: KernelStyle) -> dict[str, float]:
         node = next(node for node in layer(model, model.blocks[-1], cut, style).nodes if node.name == "ffn.down")

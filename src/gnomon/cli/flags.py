@@ -88,9 +88,10 @@ def any_engine(text: Any) -> str:
 
 
 def number_format(text: Any) -> str:
+    from gnomon.graph.gemm_recipes import GEMM_RECIPES
     from gnomon.spec.formats import MULTIPLIED, NARROW, PLAIN_BITS
 
-    name, known = word("--dtype")(text), (*PLAIN_BITS, *MULTIPLIED, *NARROW)
+    name, known = word("--dtype")(text), tuple(dict.fromkeys((*PLAIN_BITS, *MULTIPLIED, *NARROW, *GEMM_RECIPES)))
     if name not in known:
         raise unknown_name("number format", name, known, where="--dtype")
     return name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape
 from gnomon.graph.source_attention import SourceAttention
@@ -19,6 +19,8 @@ from gnomon.spec.workload import Floats
 
 COMPUTE = (Gemm, Attention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators that follow the clock."""
+HALF = 2.0
+"""Bytes of a value of 16 bits."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
 """What an operator's time is multiplied by: 1, or draws of its error."""
@@ -53,11 +55,8 @@ class TapeCost:
     attention_s: Floats
     """Of arithmetic, that of attention; and so its FLOPs."""
     attention_flops: Floats
-    narrow_flops: Floats
-    """Of operands narrower than two bytes."""
-    tf32_flops: Floats
-    fp32_flops: Floats
-    """Of operands of four bytes, by what multiplies them."""
+    other_flops: Mapping[str, Floats]
+    """Of operands of other formats than 16 bits, attention's aside, by what multiplies them."""
     compute_bytes: Floats
     stream_bytes: Floats
     kernels: int
@@ -123,10 +122,16 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> 
         flops=total("flops", compute),
         attention_s=_sum(times, attention),
         attention_flops=total("flops", attention),
-        narrow_flops=total("flops", (op for op in compute if width(op.dtype) < 2)),
-        tf32_flops=total("flops", (op for op in compute if op.dtype == "tf32" and op not in attention)),
-        fp32_flops=total("flops", (op for op in compute if op.dtype == "fp32" and op not in attention)),
+        other_flops={
+            dtype: total("flops", (op for op in compute if op not in attention and _multiplied_in(op) == dtype))
+            for dtype in dict.fromkeys(map(_multiplied_in, compute))
+            if width(dtype) != HALF
+        },
         compute_bytes=total("bytes", compute),
         stream_bytes=total("bytes", stream),
         kernels=sum(op.count for op in ops),
     )
+
+
+def _multiplied_in(op: Op) -> str:
+    return gemm_format(op.dtype).compute_dtype

@@ -49,6 +49,8 @@ _BLOCKS_OF_128 = 1 + 4 / 128
 _HALF = 2.0
 GEMM_FORMATS = {
     "fp8-blocks": GemmFormat(inputs=_BLOCKS_OF_128, weights=1 + 4 / 128**2, compute_dtype="fp8"),
+    "fp8-vectors": GemmFormat(inputs=_BLOCKS_OF_128, weights=_BLOCKS_OF_128, compute_dtype="fp8"),
+    "fp8-rows": GemmFormat(inputs=1.0, weights=1.0, compute_dtype="fp8"),
     "nvfp4": GemmFormat(inputs=0.5 + 1 / 16, weights=0.5 + 1 / 16, compute_dtype="fp4"),
     "mxfp8": GemmFormat(inputs=1 + 1 / 32, weights=1 + 1 / 32, compute_dtype="fp8"),
     "mxfp4-mxfp8": GemmFormat(inputs=1 + 1 / 32, weights=0.5 + 1 / 32, compute_dtype="fp8"),
@@ -59,7 +61,9 @@ GEMM_FORMATS = {
     "mxfp4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 1 / 32, compute_dtype="bf16"),
     "nvfp4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 1 / 16, compute_dtype="bf16"),
 }
-"""`-weights` are weight-only quantization: narrow weights are dequantized to the activations' 16 bits."""
+"""`-weights` are weight-only quantization: narrow weights are dequantized to the activations' 16 bits. `fp8-vectors`
+has a scale per 128 values of both operands, as gradients by weight have where other GEMMs are in `fp8-blocks`; scales
+of rows are next to nothing beside their values."""
 
 
 KERNEL = "+"

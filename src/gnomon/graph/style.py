@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gnomon.graph.gemm_recipes import DELAYED, GemmRecipe
+
 STREAMING_EFFICIENCY = 0.8
 """Kernels below this efficiency are bound by their own instructions, not by memory, and gain nothing from a cache."""
 
@@ -69,11 +71,11 @@ class KernelStyle:
     """Logits to fp32, and their gradient back."""
     softmax: Stream | None = None
     """Attention as matmuls and a separate softmax; None where one kernel does all of it."""
-    cast: Stream = Stream(1, 1, 1, 1)
-    """An operand of GEMMs to eight bits, as it is and transposed: an input forward, the gradient of a result
-    backward."""
+    recipe: GemmRecipe = DELAYED
+    """How operands of GEMMs are narrowed, in plans of eight bits or fewer."""
     late_transpose: bool = False
-    """Forward an input is cast as it is, and its copy is transposed for the GEMM by weight."""
+    """An operand is cast along its rows alone, and again for the GEMM by weight, or that copy transposed, by a kernel
+    of its own; else one kernel writes both."""
     merged: Stream | None = None
     """Ring attention takes a kernel of its own for each block of keys, which every query head has for itself, and
     merges its result and its gradients in fp32 with those before it: of each further block, per value of the result.

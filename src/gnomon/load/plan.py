@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from gnomon import catalog
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.fields import Fields
 from gnomon.load.files import as_path, read_yaml
@@ -36,7 +37,7 @@ MAX_WATTS = 20_000
 """Of one chip, as chips' files have it."""
 MAX_BATCH = 1_000_000
 """Sequences of a training step."""
-FORMATS = (*PLAIN_BITS, *MULTIPLIED, *NARROW, "int3")
+FORMATS = tuple(dict.fromkeys((*PLAIN_BITS, *MULTIPLIED, *NARROW, "int3", *GEMM_RECIPES)))
 Part = TypeVar("Part")
 ENGINES_OWN = "auto"
 """vLLM's word for a cache in the format the engine chooses; the same as leaving it out."""

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from gnomon.errors import GnomonError
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.spec import Pool
 from gnomon.spec.questions import Question
 
@@ -72,7 +73,7 @@ def mend(error: GnomonError, pool: Pool, asked: Question, check: Callable[[Optio
     works, where = tried(check, pool.resized), error.where
     degrees = {name: getattr(asked, name) for name in (*DEGREES.values(), "dp")}
     if where == "--dtype":
-        error.hint = _use(dtype for dtype in FORMATS if works({"dtype": dtype}))
+        error.hint = _use(dtype for dtype in dict.fromkeys((*FORMATS, *GEMM_RECIPES)) if works({"dtype": dtype}))
     elif where in DEGREES and error.hint.startswith("Use "):
         error.hint = _degrees(DEGREES[where], pool, degrees, works)
     elif where == PARTS:

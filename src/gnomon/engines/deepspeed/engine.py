@@ -12,6 +12,7 @@ from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.graph.trained import check_trained
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
@@ -95,7 +96,7 @@ class DeepSpeed:
         if recipe.optimizer != "adamw":
             message = f"{recipe.optimizer} is not priced under DeepSpeed"
             raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
-        if dtype == "fp8" or (is_wide(dtype) and self.version != VERSIONS[-1]):
+        if dtype in GEMM_RECIPES or (is_wide(dtype) and self.version != VERSIONS[-1]):
             raise InputError(
                 f"{dtype} is not priced under DeepSpeed {self.version}", where="dtype", hint="Use bf16 or fp16."
             )

@@ -8,9 +8,10 @@ from gnomon.engines.megatron import ENGINE
 from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_equal_stages, check_experts
-from gnomon.engines.training.traits import NARROW_BYTES, PLAIN_PACKINGS, Packing, Traits
+from gnomon.engines.training.traits import PLAIN_PACKINGS, Packing, Traits
 from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.gemm_recipes import BLOCKS, CURRENT, DELAYED, GEMM_RECIPES, MXFP8, NVFP4
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, LatentAttention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, RUN
@@ -54,6 +55,8 @@ BRIDGE_PACKINGS = (
 )
 """Of NeMo and Megatron-Bridge: GPTSFTDataset pads to the longest, or with `pad_to_max_length` to the most; packed
 sequences are made by `first_fit_decreasing` and padded to `packed_sequence_size`."""
+RECIPES = (DELAYED, CURRENT, BLOCKS, MXFP8, NVFP4)
+"""Those of Transformer Engine."""
 TF32_VENDORS = ("NVIDIA",)
 """ROCm's Transformer Engine has fp32 multiplied as fp32 (`HIPBLAS_COMPUTE_32F` in its `cublaslt_gemm.cu`)."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
@@ -84,14 +87,15 @@ class Megatron:
         today = self.version not in EARLY
         summed = self.version != "2.4"
         plain = self._plain(model, today, summed)
-        return in_four_bytes(plain, dtype, parted_attention(plain.style))
+        return in_four_bytes(plain.in_format(dtype), dtype, parted_attention(plain.style))
 
     def _plain(self, model: Model, today: bool, summed: bool) -> Traits:
         """In 16 bits."""
         return Traits(
             style=fused() if today else parted(overlap=summed, gradient_dtype="fp32" if summed else "bf16"),
             optimizers=narrow_sums() if self.version == BRIDGE else optimizers(fp32_sum=summed),
-            narrow_bytes=0.0 if self.version == BRIDGE else NARROW_BYTES,
+            recipes=RECIPES if today else (),
+            narrow_parameters=self.version == BRIDGE,
             system_spread=self._spread(model),
             run_spread=RUN_SPREAD.get(self.version, {}),
             wire_bytes=None if summed else 2.0,
@@ -153,7 +157,7 @@ class Megatron:
             f"{model.name} has windows": bool(windows_of(model, load.seq)),
             f"{model.name} has parallel attention and feed-forward": any(b.parallel for b in model.blocks),
             f"cp is {strategy.cp}": strategy.cp > 1,
-            "GEMMs are in fp8": dtype == "fp8",
+            f"GEMMs are in {dtype}": dtype in GEMM_RECIPES,
             f"it is in {dtype}": is_wide(dtype),
         }
         for what, there in later.items():

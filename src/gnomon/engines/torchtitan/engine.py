@@ -13,6 +13,7 @@ from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.training.wide import check_wide, efficient_attention, in_four_bytes
 from gnomon.engines.transformers.style import style as modules
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.gemm_recipes import CURRENT, GEMM_RECIPES, MXFP8, ROWS, ROWS_WIDE_WGRAD
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
@@ -30,9 +31,8 @@ reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttentio
 COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
 """Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
 torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
-SCALED_CAST = Stream(2, 0.5, 2.5, 1, 2, 3)
-"""torchao's float8 with a scale per tensor: read for its largest value, then read and cast; gradients are transposed in
-a kernel of its own."""
+RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, MXFP8)
+"""Those of torchao, whose scale per tensor is always that of the step at hand."""
 MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
 """PyTorch's context parallelism (torch/distributed/tensor/experimental/_attention.py, 2024 to 2025), counted: the
 result of a block is widened, weighed and added to the sum of those before it; half of the blocks concern the second
@@ -74,7 +74,8 @@ class TorchTitan:
         if self.version == VERSIONS[1]:
             kernels = replace(kernels, rope=COMPLEX_ROPE)
         plain = Traits(
-            style=replace(kernels, alternate_gemms=True, merged=MERGED, cast=SCALED_CAST, late_transpose=True),
+            style=replace(kernels, alternate_gemms=True, merged=MERGED, late_transpose=True),
+            recipes=RECIPES,
             optimizers=optimizers(),
             efficiency={} if self.version == VERSIONS[-1] else FLASH_2,
             system_spread=SPREAD,
@@ -93,7 +94,7 @@ class TorchTitan:
             fragmentation=FRAGMENTATION,
             adapters=_adapters(optimizer) if self.version == VERSIONS[-1] else None,
         )
-        return in_four_bytes(plain, dtype, efficient_attention(plain.style, efficiencies()))
+        return in_four_bytes(plain.in_format(dtype), dtype, efficient_attention(plain.style, efficiencies()))
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         check_trained(model, self.title)
@@ -108,9 +109,9 @@ class TorchTitan:
         if recipe.optimizer not in RUN:
             message = f"{recipe.optimizer} is not priced under TorchTitan"
             raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")
-        if dtype == "fp8" and self.version == VERSIONS[0]:
+        if dtype in GEMM_RECIPES and self.version == VERSIONS[0]:
             hint = f"Use bf16, or torchtitan@{VERSIONS[1]}."
-            raise InputError("fp8 needs torch.compile under TorchTitan", where="dtype", hint=hint)
+            raise InputError(f"{dtype} needs torch.compile under TorchTitan", where="dtype", hint=hint)
 
 
 def _adapters(optimizer: str) -> AdapterStyle:

@@ -22,6 +22,7 @@ from gnomon.engines.training.stages import Origin, Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
 from gnomon.graph.core import CoreAttention
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.graph.layers.together import further_layer, tower_layer
 from gnomon.graph.ops import IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.source_attention import SourceAttention
@@ -35,7 +36,7 @@ RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
 DECODED: Mapping[str, Callable[[int], Any]] = {"sequence_parallel": bool, "cp_comm": CP_COMMS.__getitem__}
 """Columns that hold something else than what they stand for."""
-WORKING = {"fp8": "bf16"}
+WORKING = dict.fromkeys(GEMM_RECIPES, "bf16")
 """Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
 
 
@@ -83,11 +84,13 @@ class LayerCost:
         return self.forward_launched_s, self.backward_launched_s
 
 
-def cut_of(seq: int, dtype: str, choices: Mapping[str, int]) -> layers.Cut:
-    """A rank's part under a plan's format, by the columns of a grid that cut a layer (`grid.CUT`)."""
-    working = WORKING.get(dtype, dtype)
-    cut: dict[str, Any] = {name: DECODED[name](value) if name in DECODED else value for name, value in choices.items()}
-    return layers.Cut(seq=seq, dtype=working, matrix="" if working == dtype else dtype, **cut)
+def cut_of(seq: int, dtype: str, choices: Mapping[str, int] | None = None) -> layers.Cut:
+    """A rank's part under a plan's format, by the columns of a grid that cut a layer (`grid.CUT`); without them all of
+    it."""
+    working, recipe = WORKING.get(dtype, dtype), GEMM_RECIPES.get(dtype)
+    given = (choices or {}).items()
+    cut: dict[str, Any] = {name: DECODED[name](value) if name in DECODED else value for name, value in given}
+    return layers.Cut(seq=seq, dtype=working, matrix=recipe.fprop if recipe else "", **cut)
 
 
 def tapes_of(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:
@@ -188,11 +191,9 @@ def _clock_slowdown(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeC
 def _compute_j(machine: Machine, one: TapeCost) -> Floats:
     """Joules of a pass's arithmetic at full clock."""
     power = machine.profile.power
-    saved = 1.0 - narrow(power, machine.chip, "fp8") if np.any(one.narrow_flops) else 0.0
-    gemm_flops = one.flops - one.attention_flops - saved * one.narrow_flops
-    for dtype, flops in (("tf32", one.tf32_flops), ("fp32", one.fp32_flops)):
-        if np.any(flops):
-            gemm_flops = gemm_flops + (narrow(power, machine.chip, dtype) - 1.0) * flops
+    gemm_flops = one.flops - one.attention_flops
+    for dtype, flops in one.other_flops.items():
+        gemm_flops = gemm_flops + (narrow(power, machine.chip, dtype) - 1.0) * flops
     attention_j = attention_joules(power, machine.chip, one.attention_flops, one.attention_s)
     return power.get(BURST, power["j_per_flop"]) * gemm_flops + attention_j + power["j_per_byte"] * one.compute_bytes
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gnomon.engines.training.comm import ParamCount
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.step_table import Sizes
-from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.traits import Optimizer, Traits
 from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
 
@@ -128,7 +128,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(
         rank=rank,
-        weights=weights + traits.narrow_bytes * np.where(grid.zero == 3, gathered, found.chunks.narrow),
+        weights=weights + _narrow_bytes(traits, states) * np.where(grid.zero == 3, gathered, found.chunks.narrow),
         gradients=np.clip(last_backward - activations - working, 0.0, gradients),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
         activations=activations,
@@ -147,3 +147,8 @@ def _last_backward(found: Sizes, traits: Traits, gradients: Floats, layer: Float
         return np.full(found.grid.size, np.inf)
     whole = gradients + np.maximum(layer + found.saved_activation_bytes - first, 0.0)
     return np.where(found.micros == 1, whole, np.inf)
+
+
+def _narrow_bytes(traits: Traits, states: Optimizer) -> float:
+    """Of a parameter that GEMMs read in fewer bits: both copies, beside the working weight or in its place."""
+    return traits.style.recipe.weight_bytes - states.weight_bytes * traits.narrow_parameters

@@ -21,7 +21,8 @@ from gnomon.engines.training.priced import sized
 from gnomon.engines.training.side import SideGroup
 from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
 from gnomon.engines.training.stages import Stages, kind_names
-from gnomon.engines.training.traits import NARROW_BYTES, Traits, Update
+from gnomon.engines.training.traits import Traits, Update
+from gnomon.graph.gemm_recipes import HALF
 from gnomon.sim.training.placement import LOOP, PLACEMENTS
 from gnomon.spec import Model, TrainingLoad
 from gnomon.spec.workload import Floats
@@ -215,7 +216,8 @@ def figures(
     kinds = [_layer(wire, priced[name], stages, grid) for name in kind_names(len(stages.kinds))]
     chunks = StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
     own = _fullest(chunks, first, last)
-    narrow = (Update("optimizer.narrow", 2.0, NARROW_BYTES),)
+    recipe = traits.style.recipe
+    narrow = (Update("optimizer.narrow", HALF * recipe.reads, recipe.weight_bytes),)
     cast = wire.updates(narrow, chunks.narrow) if np.any(chunks.narrow) else 0.0
     whole = micros * grid.dp * grid.cp * grid.tp
     total = {name: whole * _total(priced, stages, name) for name in ("flops", "recomputed_flops", "energy_j")}

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from gnomon.engines.training.adapters import AdapterStyle
+from gnomon.graph.gemm_recipes import GemmRecipe
 from gnomon.graph.layers import NodePass
 from gnomon.graph.style import KernelStyle
 from gnomon.sim.training import names
 from gnomon.spec import Chip
 from gnomon.spec.training import RECOMPUTE
-
-NARROW_BYTES = 2.0
-"""A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +111,10 @@ class Traits:
     efficiency: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By architecture of the chip and kind of operator: throughput of this version's kernels relative to those that the
     chip's profile was fitted to; 1 where nothing is said."""
-    narrow_bytes: float = NARROW_BYTES
-    """Of a parameter in eight bits beside the working weights; none where those are in eight bits."""
+    recipes: tuple[GemmRecipe, ...] = ()
+    """Ways to multiply in eight bits or fewer that it has; `style.recipe` is the plan's."""
+    narrow_parameters: bool = False
+    """Parameters that are multiplied so are kept and gathered so, without working weights in 16 bits beside them."""
     whole_waves: tuple[int, int] | None = None
     """Tiles of GEMMs whose last wave takes as long as a full one; None where the profile's kernels choose better."""
     wire_bytes: float | None = None
@@ -191,3 +191,8 @@ class Traits:
     def overlaps(self, pp: Any) -> Any:
         """Whether gradients of a plan, or of each of many, are reduced overlapped with its backward passes."""
         return self.overlap_reduce | (self.overlap_alone & np.equal(pp, 1))
+
+    def in_format(self, dtype: str) -> Traits:
+        """With the recipe of a plan's format, where that is one of its own."""
+        recipe = next((one for one in self.recipes if one.name == dtype), None)
+        return replace(self, style=replace(self.style, recipe=recipe)) if recipe else self

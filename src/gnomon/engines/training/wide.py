@@ -11,6 +11,7 @@ from dataclasses import replace
 from gnomon.engines.training.traits import Optimizer, Traits, Update
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
+from gnomon.graph.gemm_recipes import multiplied_in
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import AttentionMixer, Chip, Model, Recipe, Strategy, TrainingLoad
 
@@ -31,7 +32,7 @@ SOFTMAX = Stream(3, 3, 4, 3, 3, 3)
 
 
 def is_wide(dtype: str) -> bool:
-    return width(dtype) == WIDE
+    return width(multiplied_in(dtype)) == WIDE
 
 
 def check_wide(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str, engine: str) -> None:
@@ -82,7 +83,6 @@ def in_four_bytes(traits: Traits, dtype: str, style: KernelStyle) -> Traits:
         style=replace(style, gradient_dtype="fp32", wide_stream=False, norm_saves=None),
         optimizers={name: _plain(one) for name, one in traits.optimizers.items() if name != "adamw-bf16"},
         wire_bytes=None,
-        narrow_bytes=0.0,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.layers.writer import WIDE, Writer
 from gnomon.graph.ops import Elementwise, Gemm, Op, Rows
 from gnomon.graph.streams import streamed
-from gnomon.graph.style import Stream
+from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.tape import TapeNode
 
 NARROW = ".narrow"
@@ -38,30 +39,32 @@ def trained(node: TapeNode, writer: Writer) -> TapeNode:
         return _frozen(node, gemm.k, gemm, writer)
     if writer.style.wide_stream and gemm.batch == 1 and writer.sizes[node.reads[0]] >= WIDE * gemm.k:
         return _autocast(node, gemm.k, gemm, writer)
-    return _narrowed(node, gemm, writer) if width(gemm.dtype) < writer.value else node
+    return _narrowed(node, gemm, writer) if gemm_format(gemm.dtype).inputs < writer.value else node
 
 
 def _frozen(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
     """Operands of a GEMM whose weights are frozen: cast as others are, with nothing transposed for a gradient of the
     weights and nothing saved."""
-    style = writer.style
+    style, rows, narrow = writer.style, _rows(gemm), gemm_format(gemm.dtype).inputs < writer.value
     if style.wide_stream and gemm.batch == 1 and writer.sizes[node.reads[0]] >= WIDE * k:
         there, back, sizes = style.widen.backward, style.widen, (k, k)
-    elif width(gemm.dtype) < writer.value:
-        share = width(gemm.dtype) / writer.value
+    elif narrow:
         assert isinstance(gemm.n, int)
-        there = back = Stream(1, share, 0, 0, efficiency=style.cast.efficiency)
+        there = back = _Casts(style, writer.value).rows
         sizes = k, gemm.n
     else:
         return node
     casts = [
-        streamed(f"{node.name}.cast{of}", one, size * writer.value, _rows(gemm))
+        streamed(f"{node.name}.cast{of}", one, size * writer.value, rows)
         for of, one, size in (("", there, sizes[0]), (".by_input", back, sizes[1]))
     ]
-    wide = style.wide_stream and width(gemm.dtype) >= writer.value
-    dgrad = () if node.detached else (*node.dgrad, casts[1]) if wide else (casts[1], *node.dgrad)
-    narrow = node.parameters if width(gemm.dtype) < writer.value else 0.0
-    return replace(node, forward=(casts[0], *node.forward), dgrad=dgrad, narrow_parameters=narrow)
+    dgrad = (casts[1], *_in(node.dgrad, style.recipe.dgrad)) if narrow else (*node.dgrad, casts[1])
+    return replace(
+        node,
+        forward=(casts[0], *node.forward),
+        dgrad=() if node.detached else dgrad,
+        narrow_parameters=node.parameters if narrow else 0.0,
+    )
 
 
 def _rows(gemm: Gemm) -> Rows:
@@ -85,20 +88,55 @@ def _autocast(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
 
 
 def _narrowed(node: TapeNode, gemm: Gemm, writer: Writer) -> TapeNode:
-    """Operands in a narrower format: the input and the gradient of the result are each cast and transposed; the copy
-    for the gradient of the weight is saved."""
+    """Operands in a narrower format: the input and the gradient of the result are each cast along both sides, and the
+    copy that the gradient of the weight reads is saved. A kernel of its own that casts it again reads 16 bits, and
+    those are saved."""
     (kept,), style, rows = node.keeps, writer.style, _rows(gemm)
     assert isinstance(gemm.n, int) and isinstance(gemm.k, int)
-    share = width(gemm.dtype) / writer.value
-    writer.sizes[kept + NARROW] = writer.sizes[kept] * share
+    recipe, casts = style.recipe, _Casts(style, writer.value)
     before, after = gemm.k * writer.value, gemm.n * writer.value
-    turned = streamed(f"{node.name}.transpose", Stream(share, share, 0, 0), before, rows)
+    saves_copy = recipe.narrow_wgrad and not casts.again
+    if saves_copy:
+        writer.sizes[kept + NARROW] = writer.sizes[kept] * recipe.column_bytes / writer.value
+    saved = (kept + NARROW,) if saves_copy else ()
+    late = (streamed(f"{node.name}.transpose", one, before, rows) for one in casts.late)
     return replace(
         node,
-        forward=(streamed(f"{node.name}.cast", style.cast, before, rows), *node.forward),
-        dgrad=(streamed(f"{node.name}.cast.by_input", style.cast.backward, after, rows), *node.dgrad),
-        wgrad=(turned, *node.wgrad) if style.late_transpose else node.wgrad,
-        writes=(*node.writes, kept + NARROW),
-        keeps=(kept + NARROW,),
+        forward=(streamed(f"{node.name}.cast", casts.input, before, rows), *node.forward),
+        dgrad=(streamed(f"{node.name}.cast.by_input", casts.gradient, after, rows), *_in(node.dgrad, recipe.dgrad)),
+        wgrad=(*late, *_in(node.wgrad, recipe.wgrad)),
+        writes=(*node.writes, *saved),
+        keeps=saved or (kept,),
         narrow_parameters=node.parameters,
     )
+
+
+def _in(ops: Iterable[Op], dtype: str) -> Iterator[Op]:
+    """GEMMs of a gradient in a format."""
+    return (replace(op, dtype=dtype) if isinstance(op, Gemm) else op for op in ops)
+
+
+class _Casts:
+    """What casting an operand moves, in values of 16 bits: an input forward, and its copy for the gradient of the
+    weight where that is later; the gradient of the result, which both gradients read."""
+
+    def __init__(self, style: KernelStyle, value: float) -> None:
+        recipe = style.recipe
+        row, column, amax = recipe.row_bytes / value, recipe.column_bytes / value, recipe.amax_passes
+        self.again = style.late_transpose and recipe.narrow_wgrad and not recipe.transposes
+        """The columns are cast from 16 bits by a kernel of its own."""
+        alone = self.rows = Stream(amax + 1, row, 0, 0, amax + 1)
+        passes = recipe.column_passes
+        later = Stream(passes + 1, column, 0, 0, passes + 1) if self.again else Stream(row, column, 0, 0)
+        split = style.late_transpose and recipe.narrow_wgrad
+        self.late: tuple[Stream, ...] = (later,) if split else ()
+        if split or not recipe.narrow_wgrad:
+            self.input, self.gradient = alone, _both(alone, *self.late)
+        else:
+            self.input = self.gradient = Stream(recipe.reads, row + column, 0, 0, round(recipe.reads))
+
+
+def _both(first: Stream, *then: Stream) -> Stream:
+    parts = (first, *then)
+    reads, writes = sum(one.reads for one in parts), sum(one.writes for one in parts)
+    return Stream(reads, writes, 0, 0, sum(one.kernels for one in parts))

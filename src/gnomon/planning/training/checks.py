@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gnomon.engines import TrainingEngine, training_engine, training_engines
 from gnomon.engines.training.job import check_job
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.spec import Chip, Model, Pool
 from gnomon.spec.training_job import TrainingJob
 
@@ -13,8 +16,8 @@ CHIPS = "strategy"
 """Where an error stands that is about the chips: the degrees of a plan say how many there are."""
 USUAL = ("bf16", "fp16", "fp8")
 DTYPES = (*USUAL, "tf32", "fp32")
-"""Formats whose training is priced: activations and working weights of two bytes; with fp8, GEMMs of one byte; with
-fp32 and tf32 all of four bytes, and GEMMs as they say."""
+"""Formats whose training is priced: activations and working weights of two bytes; with fp8 and the other recipes
+(`graph.gemm_recipes`), GEMMs of one byte or less; with fp32 and tf32 all of four bytes, and GEMMs as they say."""
 MOST_CHIPS = 1_000_000
 MOST_TASKS = 5_000_000
 """Passes of a step over all pipeline ranks; they are timed one by one."""
@@ -27,7 +30,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_schedule(job, engine)
     check_stages(job, engine)
     check_shards(job, engine)
-    check_dtype(job.pool, job.dtype, engine.traits(job.model, job.recipe.optimizer, job.dtype))
+    check_dtype(job.pool, job.model, job.dtype, engine.traits(job.model, job.recipe.optimizer, job.dtype))
     strategy = job.strategy
     check_chips(strategy.ranks)
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
@@ -84,16 +87,37 @@ def training_dtype(model: Model, chip: Chip) -> str:
     return own if own in USUAL and own in chip.rates_flops else chip.half
 
 
-def check_dtype(pool: Pool, dtype: str, traits: Traits) -> None:
+def check_dtype(pool: Pool, model: Model, dtype: str, traits: Traits) -> None:
     usable = [own for own in DTYPES if own in pool.chip.rates_flops]
     if not usable:
         raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where=CHIPS)
+    if dtype in GEMM_RECIPES:
+        _check_recipe(pool.chip, model, dtype, traits, usable)
+        return
     if dtype not in usable:
         why = f"{pool.chip.name} has no {dtype}" if dtype in DTYPES else f"training in {dtype} is not priced yet"
         raise InputError(why, where="dtype", hint=f"Use {' or '.join(usable)}.")
     if dtype == "tf32" and pool.chip.vendor not in traits.tf32_vendors:
         message = f"GEMMs of fp32 run in tf32 on chips of {' and '.join(traits.tf32_vendors)} alone"
         raise InputError(message, where="dtype", hint="Use fp32 or bf16, or the engine torchtitan.")
+
+
+def _check_recipe(chip: Chip, model: Model, dtype: str, traits: Traits, usable: Sequence[str]) -> None:
+    """Raise for a recipe of eight bits or fewer that the chip cannot multiply in, or that is not among the engine's.
+    Engines that have none say so themselves."""
+    own = [one.name for one in traits.recipes]
+    if obstacle := GEMM_RECIPES[dtype].obstacle(chip):
+        able = [one.name for one in traits.recipes if not one.obstacle(chip) and one.name not in usable]
+        raise InputError(obstacle, where="dtype", hint=f"Use {' or '.join([*usable, *able])}.")
+    if own and dtype not in own:
+        having = [name for name in training_engines() if dtype in _recipes(name, model)]
+        beside = f", or the engine {' or '.join(having)}" if having else ""
+        message = f"the engine has no recipe {dtype} for its GEMMs"
+        raise InputError(message, where="dtype", hint=f"Use {' or '.join(own)}{beside}.")
+
+
+def _recipes(engine: str, model: Model) -> list[str]:
+    return [one.name for one in training_engine(engine).traits(model).recipes]
 
 
 def check_tasks(global_batch: int, micros: int, stages: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from gnomon.catalog import model_title
 from gnomon.cost.tiers import HOST, NVME, rooms
 from gnomon.engines.training.job import not_trained_on
+from gnomon.graph.gemm_recipes import multiplied_in
 from gnomon.planning.shortage import training_shortage
 from gnomon.planning.training.lengths import lengths_figures, lengths_inputs, useful_share
 from gnomon.planning.training.step import TrainingStep
@@ -26,7 +27,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     job, chip, grid = step.job, step.pool.chip, step.pool.grid
     seconds, strategy = step.step_s, job.strategy
     ranks = strategy.ranks
-    peak = ranks * chip.rate(job.dtype)
+    peak = ranks * chip.rate(multiplied_in(job.dtype))
     flops, joules = step.flops, step.energy_j
     cost = seconds.map(lambda lasting: ranks * chip.price_usd_h * lasting / HOUR_S)
     useful = flops["model"] * (useful_share(step) if job.load.sequences else 1.0)

@@ -251,7 +251,7 @@ def search_of(
     model, pool = bound.model, bound.pool
     check_positions(model, load.seq)
     chosen = dtype or training_dtype(model, pool.chip)
-    check_dtype(pool, chosen, bound.engine.traits(model, optimizer, chosen))
+    check_dtype(pool, model, chosen, bound.engine.traits(model, optimizer, chosen))
     grid = space(model, pool, load, bound.engine, optimizer, chosen, lean)
     return Search(bound, load, optimizer, chosen, grid)
 
