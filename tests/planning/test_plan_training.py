@@ -165,6 +165,43 @@ def test_the_answer_is_what_simulating_its_plan_gives(engine: str) -> None:
     assert 0 < least < most
 
 
+def test_the_answer_says_what_was_searched() -> None:
+    """Each choice with every value that an independent walk over the degrees finds, and no other."""
+    answer = plan_training("llama-3.1-8b", cluster="H100:16", **JOB)
+    powers = {2**n for n in range(6)}
+    expected: dict[str, set[Any]] = {
+        "tp": {n for n in powers if n <= 16 and 8 % n == 0},  # key-value heads
+        "pp": {n for n in powers if n <= 16},
+        "vp": {n for n in powers if 2 * n <= 32},
+        "dp": {n for n in powers if n <= 16},
+        "cp": {1},
+        "ep": {1},
+        "micro_batch": {1, 2, 4, 8, 16},
+        "zero": {0, 1, 2, 3},
+        "recompute": {"none", "full"},
+        "schedule": {"gpipe", "1f1b", "interleaved"},
+        "sequence_parallel": {False, True},
+        "techniques": {"none"},
+    }
+    assert {name: set(values) for name, values in answer.axes.items()} == expected
+    for name in ("recompute", "schedule", "zero", "micro_batch"):
+        assert answer.best.inputs[name] in answer.axes[name]
+    assert "ZeRO 0, 1, 2, 3" in str(answer)
+    assert "micro-batch 1, 2, 4, 8, 16" in str(answer)
+    assert answer.to_dict()["axes"]["pp"] == [1, 2, 4, 8, 16]
+
+
+def test_plans_with_techniques_are_counted_too() -> None:
+    words: dict[str, Any] = {"cluster": "H100:4", **JOB}
+    plain, auto = (plan_training("llama-3.2-1b", techniques=some, **words) for some in ((), ("auto",)))
+    assert auto.axes["techniques"][0] == "none"
+    assert "offload-optimizer" in auto.axes["techniques"]
+    assert auto.plans_considered > plain.plans_considered
+    assert auto.plans_fit > plain.plans_fit
+    for answer in (plain, auto):
+        assert sum(answer.rejected.values()) == answer.plans_considered - 1
+
+
 def test_the_same_plan_every_time() -> None:
     one, two = (plan_training("llama-3.2-1b", cluster="H100:8", **JOB).to_dict() for _ in range(2))
     assert {name: value for name, value in one.items() if name != "seconds"} == {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gnomon.report.figures import Headline
 from gnomon.report.run import in_a_sentence
@@ -18,6 +20,7 @@ def render(answer: TrainingPlanReport, style: Style) -> str:
     lines = [style.strong(answer.title), searched_words(answer), "", labelled("best", answer.label, style.strong)]
     lines += [labelled("", text) for text in _figures(best)]
     lines += [labelled(label, text) for label, text in others(answer)]
+    lines += [labelled("" if place else "searched", text) for place, text in enumerate(axes_lines(answer))]
     return "\n".join([*lines, "", *next_steps(*exports(best), "gnomon explain last")])
 
 
@@ -29,6 +32,49 @@ def searched_words(answer: TrainingPlanReport) -> str:
         f"{format_count(considered)} plans: {format_count(considered - fit)} do not fit{lacking}, "
         f"{format_count(fit - timed)} pruned by bounds, {format_count(timed)} timed; exact"
     )
+
+
+AXES = {
+    "micro_batch": "micro-batch", "zero": "ZeRO", "recompute": "recompute", "schedule": "", "cp_comm": "KV by",
+    "sequence_parallel": "sequence parallel", "expert_tp": "expert TP", "techniques": "with",
+}  # fmt: skip
+"""What choices are called where it is not their option in capitals."""
+NONE = "none"
+FEW = 5
+"""More numbers than this are told by their ends and how many they are."""
+WIDE = 100
+
+
+def axes_rows(answer: TrainingPlanReport) -> list[tuple[str, str]]:
+    """Every choice with its values."""
+    return [(_axis_name(name) or name, _values(values)) for name, values in answer.axes.items()]
+
+
+def axes_lines(answer: TrainingPlanReport) -> list[str]:
+    """What the plans differ in, and with which values; then what all of them share."""
+    many = [(name, values) for name, values in answer.axes.items() if len(values) > 1]
+    one = [
+        f"{_axis_name(name)} {_value(values[0])}".strip()
+        for name, values in answer.axes.items()
+        if len(values) == 1 and values[0] != NONE
+    ]
+    words = [f"{_axis_name(name)} {_values(values)}".strip() for name, values in many]
+    words += [f"all with {', '.join(one)}"] if one and many else []
+    return textwrap.wrap("; ".join(words), WIDE, break_long_words=False, break_on_hyphens=False)
+
+
+def _axis_name(name: str) -> str:
+    return AXES.get(name, name.replace("_", " ").upper())
+
+
+def _values(values: Sequence[Any]) -> str:
+    if len(values) > FEW and not isinstance(values[0], str):
+        return f"{_value(values[0])} to {_value(values[-1])} ({len(values)} values)"
+    return ", ".join(map(_value, values))
+
+
+def _value(value: Any) -> str:
+    return ("off", "on")[value] if isinstance(value, bool) else value if isinstance(value, str) else format_count(value)
 
 
 def figures(answer: TrainingPlanReport) -> list[Headline]:

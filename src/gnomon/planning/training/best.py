@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gnomon.planning.training.axes import searched_axes
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_chips
 from gnomon.planning.training.infeasible import infeasible
@@ -36,8 +38,9 @@ def plan_asked(
     fitting = [search for search in searches if search.fits.any()]
     if not fitting:
         raise infeasible(searches[0].lean)
-    search, found = best_of(fitting, progress)
-    return _report(search, found)
+    timed: list[int] = []
+    search, found = best_of(fitting, progress, timed)
+    return _report(search, found, searches, sum(timed))
 
 
 def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
@@ -48,16 +51,26 @@ def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
     return [given, *(words for words in more if joins(words))]
 
 
-def best_of(searches: Sequence[Search], progress: Progress | None) -> tuple[Search, Quickest]:
-    """The fastest plan of all, the first of equals. A search whose best bound is above it is skipped."""
+def best_of(
+    searches: Sequence[Search], progress: Progress | None, timed: list[int] | None = None
+) -> tuple[Search, Quickest]:
+    """The fastest plan of all, the first of equals. A search whose best bound is above it is skipped. `timed` gets how
+    many plans of each were timed."""
     best: tuple[Search, Quickest] | None = None
     for search in searches:
         if best is None or search.bounds_s.min() < best[1].value:
             found = quickest(search.bounds_s, search.step_s, progress, needs=search.preference)
+            if timed is not None:
+                timed.append(found.evaluated)
             if best is None or found.value < best[1].value:
                 best = search, found
     assert best is not None  # some search has a plan that fits
     return best
+
+
+def usable(search: Search) -> NDArray[np.bool_]:
+    """Plans that techniques leave in question, whether they fit or not."""
+    return search.allowed if search.applied else np.ones(search.grid.size, bool)
 
 
 def step_of_row(search: Search, row: int) -> TrainingStep:
@@ -69,26 +82,28 @@ def step_of_row(search: Search, row: int) -> TrainingStep:
     return TrainingStep(bound.engine, job, bound.profile, search.applied)
 
 
-def _report(search: Search, found: Quickest) -> TrainingPlanReport:
+def _report(search: Search, found: Quickest, searches: Sequence[Search], timed: int) -> TrainingPlanReport:
+    """The best plan of all searches; `timed` plans of them were."""
     best = report_step(step_of_row(search, found.best))
-    usable = search.allowed if search.applied else np.ones(search.grid.size, bool)
-    lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[usable & ~search.fits]
-    lacking, considered, fit = lacking[lacking > 0], int(usable.sum()), int(search.fits.sum())
+    considered, fit = (
+        sum(int(rows.sum()) for rows in of) for of in (map(usable, searches), (one.fits for one in searches))
+    )
     return TrainingPlanReport(
         title=best.title,
         plans_considered=considered,
         plans_fit=fit,
-        plans_timed=found.evaluated,
+        plans_timed=timed,
+        axes=searched_axes(searches),
         best=best,
         label=label(search.grid, found.best, search.techniques),
         bound_s=min(found.bound, found.value),
         runner_up=_runner_up(search, found),
         rejected={
             "does not fit in memory": considered - fit,
-            "cannot be quicker": fit - found.evaluated,
-            "timed and slower": found.evaluated - 1,
+            "cannot be quicker": fit - timed,
+            "timed and slower": timed - 1,
         },
-        shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
+        shortage_bytes=_shortages(searches),
         command="",
         resolved=Resolved.of(search.model, search.pool),
         inputs={
@@ -105,6 +120,15 @@ def _report(search: Search, found: Quickest) -> TrainingPlanReport:
         }
         | search.pool.limit_inputs,
     )
+
+
+def _shortages(searches: Sequence[Search]) -> tuple[float, float]:
+    """What plans that do not fit lack on their fullest rank, least and most."""
+    found = []
+    for one in searches:
+        lacking = (one.peak_bytes - usable_bytes(one.pool, one.traits))[usable(one) & ~one.fits]
+        found += [float(edge(lacking[lacking > 0])) for edge in (np.min, np.max) if (lacking > 0).any()]
+    return (min(found), max(found)) if found else (0.0, 0.0)
 
 
 def _runner_up(search: Search, found: Quickest) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.report.html.blocks import Listing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.train import step_blocks, step_figures
-from gnomon.report.plan_train import others, searched_words
+from gnomon.report.plan_train import axes_rows, others, searched_words
 from gnomon.report.text import band
 from gnomon.report.train import memory_range
 from gnomon.spec.answers import TrainingPlanReport
@@ -28,6 +28,7 @@ def page(answer: TrainingPlanReport) -> Page:
             *notes("", [f"{name}: {text}" for name, text in others(answer)] + [memory_range(best)]),
             *step_blocks(best),
             *table("Plans that were not chosen", ("why", "plans"), why, "<>"),
+            *table("What was searched", ("choice", "values"), axes_rows(answer), "<<"),
             *start,
             *inputs_table(answer.inputs),
             *inputs_table(best.inputs, "The plan"),

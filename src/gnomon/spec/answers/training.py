@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from gnomon.spec.answers.base import UNKNOWN, NotModelled, Resolved, Result
 from gnomon.spec.answers.run import RunReliability
-from gnomon.spec.answers.shapes import OR_EMPTY, Degree, Inputs, Time
+from gnomon.spec.answers.shapes import OR_EMPTY, Degree, Inputs, Setting, Time
 from gnomon.spec.answers.step import Shortage
 from gnomon.spec.estimate import Estimate
 from gnomon.spec.plan import Plan
@@ -107,6 +107,8 @@ class TrainingPlanReport(Result):
     plans_considered: int
     plans_fit: int
     plans_timed: int
+    axes: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict)
+    """What the plans differ in: by choice every value that was searched."""
     best: TrainingReport
     label: str
     """The best plan in a line."""
