@@ -122,7 +122,7 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
             zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2)
             if SCHEDULES[schedule].splits_backward:
                 zeros, modes = range(2) if dp > 1 else (0,), (0,)
-            beside = (1, 0, 1, tp)  # neither context nor expert parallelism
+            beside = (1, 0, 1, tp, 0)  # neither context nor expert parallelism, states shared out among all
             expected |= {
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
             }

@@ -11,12 +11,12 @@ import numpy as np
 from gnomon.cost.host_link import LINK_SPREAD
 from gnomon.engines.training import RankMemory, StepTable
 from gnomon.engines.training.case import TrainingCase
-from gnomon.engines.training.grid import Ints
+from gnomon.engines.training.grid import CUT, Ints
 from gnomon.engines.training.layer_cost import cut_of, layer_tapes
 from gnomon.engines.training.side import SideColumns, SideGroup, part_bytes
 from gnomon.graph.tape import Tape
 from gnomon.sim.training.side import COPY_IN, COPY_OUT
-from gnomon.spec.training import CP_COMMS, RECOMPUTE
+from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import copy_bytes_s, no_host
@@ -161,18 +161,8 @@ def module_shares(case: TrainingCase, modules: str) -> tuple[Floats, ...]:
     """Of the saved activations of a layer of each kind, those that only some of its operators keep."""
     names = {node for module in modules.split("+") for node in MODULES[module]}
     plans, found = case.plans, np.zeros((len(case.table.chunks.kinds), case.plans.size))
-    columns = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "recompute")
-    for (tp, sequence_parallel, cp, cp_comm, ep, expert_tp, recompute), rows in plans.groups(columns):
-        cut = cut_of(
-            case.load.seq,
-            case.dtype,
-            tp=tp,
-            sequence_parallel=bool(sequence_parallel),
-            cp=cp,
-            cp_comm=CP_COMMS[cp_comm],
-            ep=ep,
-            expert_tp=expert_tp,
-        )
+    for (recompute, *choices), rows in plans.groups(("recompute", *CUT)):
+        cut = cut_of(case.load.seq, case.dtype, dict(zip(CUT, choices, strict=True)))
         tapes = layer_tapes(case.model, cut, case.traits).values()
         found[:, rows] = np.array([_kept_share(tape, RECOMPUTE[recompute], names) for tape in tapes])[:, None]
     return tuple(found)

@@ -13,7 +13,7 @@ from gnomon.cost.host_link import LINK_SPREAD
 from gnomon.cost.lines import Steps, Wait
 from gnomon.engines.training import RankMemory
 from gnomon.engines.training.case import TrainingCase
-from gnomon.engines.training.memory import rank_held
+from gnomon.engines.training.memory import rank_frozen, rank_held
 from gnomon.engines.training.side import SideColumns, SideGroup, part_bytes
 from gnomon.sim.training.side import COPY_IN
 from gnomon.spec.workload import Floats
@@ -100,16 +100,18 @@ class OffloadParameters(Technique[TrainingCase]):
         found, ahead = case.table, 1 + float(values["ahead"])
         layers, held = _layer_bytes(case), rank_held(found, used.rank)
         shard = np.max(layers, axis=0)
-        frozen = found.chunks.frozen(used.rank) + found.first_frozen
-        sharded = held.shared(found.grid) + frozen / found.grid.copies
+        body, outer = rank_frozen(found, used.rank)
+        frozen = body.plus(outer).bytes(_frozen_at_rest_bytes(case)) / found.grid.shards
+        learning = held.shared(found.grid)
         # On one chip all of a layer arrives, and nothing is gathered of it.
-        most = states.weight_bytes * np.max([kind.held.total + kind.frozen for kind in found.chunks.kinds], axis=0)
+        each = states.weight_bytes
+        most = np.max([each * kind.held.total + kind.frozen.bytes(each) for kind in found.chunks.kinds], axis=0)
         ends = states.weight_bytes * (held.total - found.chunks.body(used.rank).total)
         alone = np.maximum(used.weights - ends - ahead * most, 0.0)
-        left = np.where(_sharded(case), states.sharded_weight_bytes * sharded, alone)
+        left = np.where(_sharded(case), states.sharded_weight_bytes * learning + frozen, alone)
         own = states.sharded_weight_bytes == 0  # fp32 weights are among the optimizer's states
         masters = share * used.optimizer * MASTER_BYTES / states.state_bytes if own else 0.0
-        away = masters if own else share * _at_rest_bytes(case) * sharded
+        away = masters if own else share * (_at_rest_bytes(case) * learning + frozen)
         disks = values["tier"] == ON_NVME
         return replace(
             used,
@@ -130,7 +132,7 @@ class OffloadParameters(Technique[TrainingCase]):
 
 
 def _sharded(case: TrainingCase) -> NDArray[np.bool_]:
-    return case.plans.copies > 1
+    return case.plans.shards > 1
 
 
 def _at_rest_bytes(case: TrainingCase) -> float:
@@ -138,19 +140,26 @@ def _at_rest_bytes(case: TrainingCase) -> float:
     return case.traits.optimizers[case.optimizer].sharded_weight_bytes or MASTER_BYTES
 
 
+def _frozen_at_rest_bytes(case: TrainingCase) -> float:
+    """Bytes of a weight that does not learn, where it is not packed."""
+    return case.traits.frozen_bytes or case.traits.optimizers[case.optimizer].weight_bytes
+
+
 def _layer_bytes(case: TrainingCase) -> tuple[Floats, ...]:
     """A rank's shard of a layer of each kind, as it is copied."""
     grid = case.plans
     return tuple(
-        _at_rest_bytes(case) * (kind.held.shared(grid) + kind.frozen / grid.copies) for kind in case.table.chunks.kinds
+        _at_rest_bytes(case) * kind.held.shared(grid) + kind.frozen.bytes(_frozen_at_rest_bytes(case)) / grid.shards
+        for kind in case.table.chunks.kinds
     )
 
 
 def _ends_bytes(case: TrainingCase) -> Floats:
     """A rank's shard of embedding and head, copied once per micro-batch."""
     found = case.table
-    parameters = found.first_parameters + found.last_parameters + found.each_parameters + found.first_frozen
-    return np.asarray(_at_rest_bytes(case) * parameters / case.plans.copies)
+    parameters = found.first_parameters + found.last_parameters + found.each_parameters
+    frozen = found.first_frozen.plus(found.last_frozen).bytes(_frozen_at_rest_bytes(case))
+    return np.asarray((_at_rest_bytes(case) * parameters + frozen) / case.plans.shards)
 
 
 TECHNIQUES = (OffloadParameters(),)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.engines.training.comm import ParamCount
+from gnomon.engines.training.comm import FrozenWeights, ParamCount
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.step_table import Sizes
 from gnomon.engines.training.traits import Optimizer, Traits
@@ -74,12 +74,18 @@ def has_ends(grid: Grid, rank: Ints | int) -> tuple[NDArray[np.bool_], NDArray[n
     return first > 0, last > 0
 
 
+def rank_frozen(found: Sizes, rank: Ints | int) -> tuple[FrozenWeights, FrozenWeights]:
+    """Weights of a rank that do not learn: of its layers, and of embedding and head."""
+    at_first, last = has_ends(found.grid, rank)
+    ends = found.first_frozen.times(np.asarray(at_first, float)).plus(found.last_frozen.times(np.asarray(last, float)))
+    return found.chunks.frozen(rank), ends
+
+
 def _frozen_bytes(found: Sizes, traits: Traits, weight_bytes: float, rank: Ints | int) -> Floats:
     """Weights of a rank that do not learn. With ZeRO 3 they are shared out and gathered with the others."""
     each, grid = traits.frozen_bytes or weight_bytes, found.grid
-    at_first, last = has_ends(grid, rank)
-    ends = found.first_frozen.times(np.asarray(at_first, float)).plus(found.last_frozen.times(np.asarray(last, float)))
-    at_rest = found.chunks.frozen(rank).plus(ends).bytes(each)
+    body, ends = rank_frozen(found, rank)
+    at_rest = body.plus(ends).bytes(each)
     layers = np.max([kind.frozen.bytes(min(each, weight_bytes)) for kind in found.chunks.kinds], axis=0)
     gathered = GATHERED_LAYERS * layers + ends.bytes(min(each, weight_bytes))
     return np.asarray(np.where(grid.zero == 3, at_rest / grid.shards + gathered, at_rest))

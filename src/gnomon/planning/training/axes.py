@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.training import Grid
-from gnomon.engines.training.grid import CODED, COLUMNS
+from gnomon.engines.training.grid import CODED, COLUMNS, SELDOM_CHOSEN
 from gnomon.planning.training.search import Search
 
 SWITCHES = ("sequence_parallel",)
@@ -21,6 +21,7 @@ def searched_axes(searches: Sequence[Search]) -> dict[str, tuple[Any, ...]]:
     which are looked at once."""
     grids = list({id(one.grid): one.grid for one in searches}.values())
     found = {name: _values(name, grids) for name in COLUMNS}
+    found = {name: values for name, values in found.items() if name not in SELDOM_CHOSEN or len(values) > 1}
     if not searches[0].model.is_moe:
         del found["expert_tp"]  # what other matrices are cut over
     if found["cp"] == (1,):
