@@ -45,7 +45,7 @@ def trained(node: TapeNode, writer: Writer) -> TapeNode:
 def _frozen(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
     """Operands of a GEMM whose weights are frozen: cast as others are, with nothing transposed for a gradient of the
     weights and nothing saved."""
-    style, rows, narrow = writer.style, _rows(gemm), gemm_format(gemm.dtype).inputs < writer.value
+    style, narrow = writer.style, gemm_format(gemm.dtype).inputs < writer.value
     if style.wide_stream and gemm.batch == 1 and writer.sizes[node.reads[0]] >= WIDE * k:
         there, back, sizes = style.widen.backward, style.widen, (k, k)
     elif narrow:
@@ -55,7 +55,7 @@ def _frozen(node: TapeNode, k: float, gemm: Gemm, writer: Writer) -> TapeNode:
     else:
         return node
     casts = [
-        streamed(f"{node.name}.cast{of}", one, size * writer.value, rows)
+        streamed(f"{node.name}.cast{of}", one, size * writer.value, _rows(gemm))
         for of, one, size in (("", there, sizes[0]), (".by_input", back, sizes[1]))
     ]
     dgrad = (casts[1], *_in(node.dgrad, style.recipe.dgrad)) if narrow else (*node.dgrad, casts[1])
