@@ -32,8 +32,6 @@ NF4_EFFICIENCY = 0.62
 """Of bitsandbytes' kernel that dequantises, relative to a plain one: fitted to matrices from 11008 x 4096 to
 28672 x 8192 on an H200 (`measurements/h200-2026-11-19-finetune`), within 2% for each of them."""
 COPIED, SCALED, MULTIPLIED = Stream(1, 1, 0, 0), Stream(1, 1, 1, 1), Stream(1, 1, 3, 1, 1, 2)
-WIDENED = Stream(3, 3, 3, 3, 2, 2)
-"""Of an input that is widened to fp32 and narrowed again, in values of 16 bits."""
 DROPPED = Stream(1, 1.5, 1.5, 1)
 """Dropout with a mask of one byte per value."""
 
@@ -132,6 +130,13 @@ def _matrix(node: TapeNode) -> Gemm | None:
     return gemm if gemm and node.parameters and isinstance(gemm.n, int) and isinstance(gemm.k, int) else None
 
 
+def _widened_and_narrowed(widen: Stream) -> Stream:
+    """Of an input that becomes fp32 and then 16 bits again, and of its gradient, which does the same."""
+    there = (widen.reads, widen.writes, widen.efficiency)
+    back = (widen.gradient_reads, widen.gradient_writes, widen.gradient_efficiency)
+    return Stream.chain(there, back).gradient(there, back)
+
+
 class _Adapted:
     """One matrix and what stands beside it."""
 
@@ -179,7 +184,7 @@ class _Adapted:
         (read,), how, style = self.node.reads, self.how, self.style
         if style.casts_input and (style.nf4_casts_input or not how.packed) and self.writer.value == HALF:
             copy = f"{self.name}.input"
-            node = self._stream("cast", WIDENED, self.k, (read,), copy)
+            node = self._stream("cast", _widened_and_narrowed(self.writer.style.widen), self.k, (read,), copy)
             yield replace(node, scratch=2 * self.writer.sizes[copy], gradient_scratch=2 * self.writer.sizes[copy])
             read = copy
         if how.dropout:
