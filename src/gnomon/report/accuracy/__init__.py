@@ -67,8 +67,8 @@ these rows."""
 ON_RUNS = """\
 Published training runs whose plan is given. Where the source leaves out something that the plan needs, such as the
 recomputation, a usual value is taken and the run is counted apart. Of several releases of one run the last counts.
-Runs of another recipe (adapters, heads for several tokens, sends that are overlapped, dropped tokens) or format (NVFP4,
-MXFP8, fp8 scaled by row) than Gnomon trains are left out, with the reason."""
+Runs of another recipe (adapters, heads for several tokens, sends that are overlapped, dropped tokens) or format
+than Gnomon trains are left out, with the reason."""
 
 ON_COVERAGE = """\
 Of steps, deployments and training runs with an interval, by the engine and version that were measured, where there are
