@@ -205,11 +205,7 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"features": "torch.compile; AsyncTP"}, "AsyncTP"),
         ({"features": "force-balanced; EP overlap on"}, "overlapped"),
         ({"features": "tokendrop"}, "dropped"),
-        ({"precision": "NVFP4"}, "training in NVFP4 is not simulated"),
         ({"precision": "MXFP4"}, "training in MXFP4 is not simulated"),
-        ({"precision": "FP8-MX"}, "blocks of 32"),
-        ({"precision": "mxfp8 cublas"}, "blocks of 32"),
-        ({"precision": "fp8 rowwise"}, "by row"),
         ({"precision": "fp8 tensorwise + fp8 all-gather"}, "gathers weights"),
         ({"precision": "int8"}, "training in int8 is not simulated"),
     ],
@@ -276,8 +272,9 @@ def test_networks_that_are_no_plain_decoders(changes: dict[str, str], network: s
 
 @pytest.mark.parametrize(
     ("precision", "dtype"),
-    [("bf16", "bf16"), ("BF16", "bf16"), ("amp_bf16 DEFAULT", "bf16"), ("fp16", "fp16"), ("FP8-CS", "fp8"),
-     ("fp8 tensorwise linear", "fp8"), ("fp8 current scaling", "fp8")],
+    [("bf16", "bf16"), ("BF16", "bf16"), ("amp_bf16 DEFAULT", "bf16"), ("fp16", "fp16"), ("FP8-CS", "fp8-current"),
+     ("fp8 tensorwise linear", "fp8"), ("fp8 current scaling", "fp8-current"), ("FP8-MX", "mxfp8"),
+     ("mxfp8 cublas", "mxfp8"), ("fp8 rowwise", "fp8-rows"), ("NVFP4", "nvfp4")],
 )  # fmt: skip
 def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> None:
     assert run_case_of(TRAINED | {"precision": precision}).options["dtype"] == dtype

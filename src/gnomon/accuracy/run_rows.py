@@ -73,18 +73,23 @@ PLAIN_FEATURES = (
 )  # fmt: skip
 """Features that the plan's other columns say, or that are so in a prediction."""
 FORMATS = {
-    "fp4": "is not simulated",
-    "mx": "scales blocks of 32, which is not simulated",
-    "rowwise": "scales by row, which is not simulated",
-    "blockwise": "scales by block, which is not simulated",
-    "all-gather": "gathers weights in fp8, which is not simulated",
+    "nvfp4": "nvfp4",
+    "fp8-mx": "mxfp8",
+    "mxfp8": "mxfp8",
+    "rowwise": "fp8-rows",
+    "blockwise": "fp8-blocks",
+    "fp8-cs": "fp8-current",
+    "current scaling": "fp8-current",
+    **{name: name for name in ("fp8", "bf16", "fp16")},
 }
-"""Parts of a precision's name that make it another format than the one it begins with."""
+"""Parts of a precision's name with the format of a plan, the narrower ones first."""
 CHUNKS = {"TorchTitan": 2}
 """Chunks of a rank under an interleaved schedule whose source does not give them: as many as TorchTitan takes where it
 is not told. DualPipe, which no engine of mixtures of experts runs, is taken as 1F1B."""
 MORE = ("layers_per_stage", "cp_comm")
 """Options of a plan that are no columns of the table: sources say them (`gnomon.accuracy.run_columns`)."""
+GATHERED = "all-gather"
+"""Of a precision that gathers weights in the format of its GEMMs."""
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 
@@ -245,10 +250,9 @@ def _zero(row: Row, engine: str) -> int:
 def _dtype(precision: str) -> str:
     """The format of the GEMMs, bf16 where the row has none; raises `Unfit` for one that is not simulated."""
     name = precision.casefold() or "bf16"
-    for part, why in FORMATS.items():
-        if part in name:
-            raise Unfit(f"training in {precision} {why}")
-    found = next((dtype for dtype in ("fp8", "bf16", "fp16") if dtype in name), "")
+    if GATHERED in name:
+        raise Unfit(f"training in {precision} gathers weights in fp8, which is not simulated")
+    found = next((dtype for part, dtype in FORMATS.items() if part in name), "")
     if not found:
         raise Unfit(f"training in {precision} is not simulated")
     return found
