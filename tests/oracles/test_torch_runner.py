@@ -95,7 +95,7 @@ def test_ranks_run_the_tasks_of_the_schedule(measured: dict[str, Any], name: str
     micros = LOAD.global_batch // (strategy.dp * recipe.micro_batch)
     orders = schedule(recipe.schedule).tasks(strategy.pp, strategy.vp, micros)
     for rank, actions in enumerate(measured[name]["actions"]):
-        stage = rank // (strategy.dp * strategy.tp)
+        stage = rank // (strategy.dp * strategy.cp * strategy.tp)
         assert [tuple(action) for action in actions] == [tuple(task[:3]) for task in orders[stage]]
 
 
@@ -114,7 +114,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "tied pipeline": ({"model": MODELS["tied"], "strategy": Strategy(pp=2)}, r"strategy.pp: .* Use 1"),
     "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 learned positions.* at most 64"),
     "window": ({"model": WINDOWED}, r"has one of 16 tokens.* at most 16"),
-    "context parallel": ({"strategy": Strategy(cp=2)}, r"strategy.cp: .*no context parallelism.* Use 1"),
+    "pieces of a sequence": ({"strategy": Strategy(cp=3)}, r"strategy.cp, two pieces a rank: 32 tokens .*"),
+    "heads traded for tokens": (
+        {"strategy": Strategy(cp=8), "recipe": Recipe(cp_comm="a2a")},
+        r"strategy.cp: 4 heads .* Use 4",
+    ),
+    "ways to share keys": ({"strategy": Strategy(cp=2), "recipe": Recipe(cp_comm="mail")}, r"'mail'.*p2p"),
     "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global batch of 32 or more"),
     "vp without interleaving": ({"strategy": Strategy(pp=2, vp=2)}, r"strategy.vp: .*schedule interleaved"),
     "interleaving without vp": (
