@@ -99,6 +99,20 @@ def test_ranks_run_the_tasks_of_the_schedule(measured: dict[str, Any], name: str
         assert [tuple(action) for action in actions] == [tuple(task[:3]) for task in orders[stage]]
 
 
+def test_stages_are_those_that_are_priced() -> None:
+    from gnomon.engines.torch.parallel import stages
+
+    def found(pp: int, given: str = "", layers: int = 6) -> list[int]:
+        model = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], count=layers),))
+        recipe = Recipe(layers_per_stage=given)
+        held = stages(TrainingJob(**JOB | {"model": model, "strategy": Strategy(pp=pp), "recipe": recipe}))
+        assert [n for one in held for n in one] == list(range(layers))
+        return [len(one) for one in held]
+
+    assert found(4) == [1, 2, 2, 1] and found(3) == [2, 2, 2]
+    assert found(4, "0,1,4,1") == [0, 1, 4, 1] and found(1, "0,1,4,1") == [6]
+
+
 JOB: dict[str, Any] = {
     "model": LLAMA, "pool": parse_pool("H100:8"), "strategy": Strategy(), "recipe": Recipe(), "load": LOAD,
     "dtype": "fp32",
@@ -106,8 +120,11 @@ JOB: dict[str, Any] = {
 MOE = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], ffn=MoeFfn(experts=4, topk=2, inner=64)),))
 WINDOWED = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], mixer=replace(LLAMA.blocks[0].mixer, window=16)),))
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "layers": ({"strategy": Strategy(pp=3)}, r"4 layers .* Use 2 or 4"),
     "parts": ({"strategy": Strategy(pp=4, vp=2), "recipe": Recipe(schedule="interleaved")}, r"4 layers .* 8 equal"),
+    "layers of stages": (
+        {"strategy": Strategy(pp=2), "recipe": Recipe(layers_per_stage="3,2")},
+        r"layers_per_stage: 3,2 sums to 5 layers of 4",
+    ),
     "heads": ({"strategy": Strategy(tp=8)}, r"4 key-value heads .* Use 4"),
     "batch": ({"strategy": Strategy(dp=3)}, r"load.global_batch: 16 .* Use 15 or 18"),
     "experts": ({"model": MOE}, r"mixtures of experts.*dense"),

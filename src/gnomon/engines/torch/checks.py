@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.torch import optimizers, recompute, techniques
-from gnomon.engines.training.job import chunk_words, cut
+from gnomon.engines.training.job import check_equal_stages, check_stages, chunk_words, cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.sim.training import schedule, usual_schedule
@@ -97,7 +97,9 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
 
 
 def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
-    cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
+    check_stages(model, strategy, recipe)
+    if strategy.pp * strategy.vp > model.layers and not recipe.layers_per_stage:
+        check_equal_stages(model, strategy)
     for block in model.blocks:
         cut(block.attention.heads, strategy.tp, "attention heads", "strategy.tp")
         cut(block.attention.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
@@ -133,9 +135,6 @@ def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
         message = f"the schedule {chosen.name} does not have {strategy.vp} model chunks per rank"
         hint = f"It needs {chunk_words(chosen)}; use the schedule {usual_schedule(strategy.vp).name} for {strategy.vp}."
         raise InputError(message, where="strategy.vp", hint=hint)
-    if recipe.layers_per_stage:
-        message = "the built-in runner makes stages of equal numbers of layers"
-        raise InputError(message, where="engine.settings.layers_per_stage", hint="Leave it out.")
     if chosen.splits_backward:
         _check_split(strategy, recipe)
     each, fills = strategy.dp * recipe.micro_batch, max(chosen.fills(pp), int(chosen.fewest(pp)))

@@ -161,18 +161,21 @@ class Embed(nn.Module):  # type: ignore[misc]
 
 
 class Part(nn.Module):  # type: ignore[misc]
-    """Consecutive layers, with the embedding before the first and the head and loss after the last layer of the model.
+    """Consecutive layers, with the embedding before the first and the head and loss after the last layer of the model;
+    `ends` says which of them, where a part may have no layers.
 
     Takes tokens or the previous part's output, returns its output or the scaled mean loss. Layers are named by their
     number in the full network, so that a weight has the same name on any rank.
     """
 
-    def __init__(self, model: Model, layers: range, seq: int, recipe: Recipe) -> None:
+    def __init__(
+        self, model: Model, layers: range, seq: int, recipe: Recipe, ends: tuple[bool, bool] | None = None
+    ) -> None:
         super().__init__()
+        first, last = ends or (layers.start == 0, layers.stop == model.layers)
         blocks = [block for block in model.blocks for _ in range(block.count)]
-        self.embed = Embed(model, seq) if layers.start == 0 else None
+        self.embed = Embed(model, seq) if first else None
         self.layers = nn.ModuleDict({str(i): LayerModule(model, blocks[i], recipe, i, layers) for i in layers})
-        last = layers.stop == model.layers
         self.norm = NormModule(model.hidden, model.norm_bias) if last else None
         self.head = nn.Linear(model.hidden, model.vocab, bias=False) if last else None
         self.rope: Rope | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from gnomon.engines.torch.model import Part, Tensor, rope_table
 from gnomon.engines.torch.optimizers import optimizers
 from gnomon.engines.torch.ranks import Place
 from gnomon.engines.torch.techniques import Together
+from gnomon.engines.training.stages import Stages
 from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import Recipe
 from gnomon.spec.training_job import TrainingJob
@@ -51,12 +53,12 @@ def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Sh
     """This rank's parts with initialised weights."""
     model, strategy, recipe, seq = job.model, job.strategy, job.recipe, job.load.seq
     dtype = DTYPES[job.dtype]
-    each = model.layers // (strategy.pp * strategy.vp)
+    held = stages(job)
     parts, copied, summed = [], set(), set()
     numbers = schedule(recipe.schedule if strategy.pp > 1 else usual_schedule(1).name).placement
     for stage in numbers.stages(strategy.pp, strategy.vp)[place.at("pp")].tolist():
         with torch.device("meta"):
-            part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe)
+            part = Part(model, held[stage], seq, recipe, ends=(stage == 0, stage + 1 == len(held)))
         if strategy.cp > 1:
             _share_sequences(part, recipe, seq, place)
         if strategy.tp > 1:
@@ -76,6 +78,15 @@ def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Sh
             part.rope = cos[rows], sin[rows]
         parts.append(part)
     return Share(parts=tuple(parts), copied=frozenset(copied), summed=frozenset(summed))
+
+
+def stages(job: TrainingJob) -> list[range]:
+    """Layers of every pipeline stage, as they are priced."""
+    placement = schedule(job.recipe.schedule).placement
+    parts = job.strategy.pp * (1 if placement.copies == 2 else job.strategy.vp)
+    sizes = Stages(job.model, job.recipe.stage_layers if job.strategy.pp > 1 else ()).sizes(parts).tolist()
+    ends = list(accumulate(sizes))
+    return [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
 def _is_replicated(weight: Any) -> bool:
