@@ -95,8 +95,22 @@ def test_ranks_run_the_tasks_of_the_schedule(measured: dict[str, Any], name: str
     micros = LOAD.global_batch // (strategy.dp * recipe.micro_batch)
     orders = schedule(recipe.schedule).tasks(strategy.pp, strategy.vp, micros)
     for rank, actions in enumerate(measured[name]["actions"]):
-        stage = rank // (strategy.dp * strategy.tp)
+        stage = rank // (strategy.dp * strategy.cp * strategy.tp)
         assert [tuple(action) for action in actions] == [tuple(task[:3]) for task in orders[stage]]
+
+
+def test_stages_are_those_that_are_priced() -> None:
+    from gnomon.engines.torch.parallel import stages
+
+    def found(pp: int, given: str = "", layers: int = 6) -> list[int]:
+        model = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], count=layers),))
+        recipe = Recipe(layers_per_stage=given)
+        held = stages(TrainingJob(**JOB | {"model": model, "strategy": Strategy(pp=pp), "recipe": recipe}))
+        assert [n for one in held for n in one] == list(range(layers))
+        return [len(one) for one in held]
+
+    assert found(4) == [1, 2, 2, 1] and found(3) == [2, 2, 2]
+    assert found(4, "0,1,4,1") == [0, 1, 4, 1] and found(1, "0,1,4,1") == [6]
 
 
 JOB: dict[str, Any] = {
@@ -106,15 +120,23 @@ JOB: dict[str, Any] = {
 MOE = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], ffn=MoeFfn(experts=4, topk=2, inner=64)),))
 WINDOWED = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], mixer=replace(LLAMA.blocks[0].mixer, window=16)),))
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "layers": ({"strategy": Strategy(pp=3)}, r"4 layers .* Use 2 or 4"),
     "parts": ({"strategy": Strategy(pp=4, vp=2), "recipe": Recipe(schedule="interleaved")}, r"4 layers .* 8 equal"),
+    "layers of stages": (
+        {"strategy": Strategy(pp=2), "recipe": Recipe(layers_per_stage="3,2")},
+        r"layers_per_stage: 3,2 sums to 5 layers of 4",
+    ),
     "heads": ({"strategy": Strategy(tp=8)}, r"4 key-value heads .* Use 4"),
     "batch": ({"strategy": Strategy(dp=3)}, r"load.global_batch: 16 .* Use 15 or 18"),
     "experts": ({"model": MOE}, r"mixtures of experts.*dense"),
     "tied pipeline": ({"model": MODELS["tied"], "strategy": Strategy(pp=2)}, r"strategy.pp: .* Use 1"),
     "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 learned positions.* at most 64"),
     "window": ({"model": WINDOWED}, r"has one of 16 tokens.* at most 16"),
-    "context parallel": ({"strategy": Strategy(cp=2)}, r"strategy.cp: .*no context parallelism.* Use 1"),
+    "pieces of a sequence": ({"strategy": Strategy(cp=3)}, r"strategy.cp, two pieces a rank: 32 tokens .*"),
+    "heads traded for tokens": (
+        {"strategy": Strategy(cp=8), "recipe": Recipe(cp_comm="a2a")},
+        r"strategy.cp: 4 heads .* Use 4",
+    ),
+    "ways to share keys": ({"strategy": Strategy(cp=2), "recipe": Recipe(cp_comm="mail")}, r"'mail'.*p2p"),
     "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global batch of 32 or more"),
     "vp without interleaving": ({"strategy": Strategy(pp=2, vp=2)}, r"strategy.vp: .*schedule interleaved"),
     "interleaving without vp": (

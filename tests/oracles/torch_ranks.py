@@ -79,11 +79,25 @@ PLANS = {
     "tp2 zero1": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=1)),
     "tp2 zero3": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=3)),
     "pp2 zero3": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=3)),
+    "cp4 ring": (Strategy(cp=4), Recipe(micro_batch=4)),
+    "cp4 a2a": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="a2a")),
+    "cp4 allgather": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="allgather")),
+    "cp2 dp2 zero3": (Strategy(cp=2, dp=2), Recipe(micro_batch=2, zero=3)),
+    "cp2 tp2 zero1": (Strategy(cp=2, tp=2), Recipe(micro_batch=4, zero=1, cp_comm="a2a")),
+    "pp4 uneven": (Strategy(pp=4), Recipe(micro_batch=2, layers_per_stage="0,2,2,0")),
+    "pp2 vp2 dp2 uneven": (
+        Strategy(pp=2, vp=2, dp=2),
+        Recipe(micro_batch=2, schedule="interleaved", layers_per_stage="1,2,1,0"),
+    ),
+    "cp2 pp2": (Strategy(cp=2, pp=2), Recipe(micro_batch=2)),
 }
-ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2")
-GPT_PLANS = ("dp4", "zero3", "tp4", "tp4 whole", "pp4", "pp4 zb-h1", "pp2 vp2 dp2", "tp2 pp2", "tp2 zero3")
+ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2", "cp4 ring")
+GPT_PLANS = (
+    "dp4", "zero3", "tp4", "tp4 whole", "pp4", "pp4 zb-h1", "pp2 vp2 dp2", "tp2 pp2", "tp2 zero1", "cp4 allgather",
+    "cp2 tp2 zero1", "pp4 uneven",
+)  # fmt: skip
 TIED = ("zero1", "zero3", "tp4")
-HALF = ("zero1", "zero3")
+HALF = ("zero1", "zero3", "cp4 ring")
 
 
 def cases() -> dict[str, Case]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.torch import optimizers, recompute, techniques
-from gnomon.engines.training.job import chunk_words, cut, idle_settings
-from gnomon.errors import InputError
+from gnomon.engines.training.job import check_equal_stages, check_stages, chunk_words, cut, idle_settings
+from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import MAX_ZERO, SELDOM, seldom_set
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, SELDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "interleaved-zb")
@@ -72,10 +72,10 @@ def _check_seldom(model: Model, strategy: Strategy, recipe: Recipe) -> None:
 
 
 def _check_strategy(strategy: Strategy) -> None:
-    for name in ("tp", "pp", "vp", "dp"):
+    for name in ("tp", "pp", "vp", "dp", "cp"):
         if getattr(strategy, name) < 1:
             raise InputError(f"{getattr(strategy, name)} is less than 1", where=f"strategy.{name}", hint="Use 1.")
-    for name, what in (("cp", "context"), ("ep", "expert")):
+    for name, what in (("ep", "expert"),):
         if getattr(strategy, name) != 1:
             message = f"the built-in runner has no {what} parallelism, and {name} is {getattr(strategy, name)}"
             raise InputError(message, where=f"strategy.{name}", hint="Use 1.")
@@ -109,14 +109,28 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
 
 
 def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
-    cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
+    check_stages(model, strategy, recipe)
+    if strategy.pp * strategy.vp > model.layers and not recipe.layers_per_stage:
+        check_equal_stages(model, strategy)
     for block in model.blocks:
         cut(block.attention.heads, strategy.tp, "attention heads", "strategy.tp")
         cut(block.attention.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
         cut(block.feed_forward.inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
     cut(model.vocab, strategy.tp, "tokens of the vocabulary", "strategy.tp")
-    if recipe.sequence_parallel:
-        cut(load.seq, strategy.tp, "tokens of a sequence", "strategy.tp")
+    pieces = strategy.tp if recipe.sequence_parallel else 1
+    cut(load.seq, pieces, "tokens of a sequence", "strategy.tp")
+    if strategy.cp > 1:
+        _check_context(model, strategy, recipe)
+        cut(load.seq, 2 * strategy.cp * pieces, "tokens of a sequence", "strategy.cp, two pieces a rank")
+
+
+def _check_context(model: Model, strategy: Strategy, recipe: Recipe) -> None:
+    if recipe.cp_comm not in CP_COMMS:
+        raise unknown_name("context-parallel communication", recipe.cp_comm, CP_COMMS, where="engine.settings.cp_comm")
+    if recipe.cp_comm == "a2a":
+        for block in model.blocks:
+            for heads in (block.attention.heads, block.attention.kv_heads):
+                cut(heads // strategy.tp, strategy.cp, "heads of a tensor-parallel rank", "strategy.cp")
 
 
 def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
@@ -133,9 +147,6 @@ def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
         message = f"the schedule {chosen.name} does not have {strategy.vp} model chunks per rank"
         hint = f"It needs {chunk_words(chosen)}; use the schedule {usual_schedule(strategy.vp).name} for {strategy.vp}."
         raise InputError(message, where="strategy.vp", hint=hint)
-    if recipe.layers_per_stage:
-        message = "the built-in runner makes stages of equal numbers of layers"
-        raise InputError(message, where="engine.settings.layers_per_stage", hint="Leave it out.")
     if chosen.splits_backward:
         _check_split(strategy, recipe)
     each, fills = strategy.dp * recipe.micro_batch, max(chosen.fills(pp), int(chosen.fewest(pp)))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
-from gnomon.engines.torch import recompute
+from gnomon.engines.torch import context, recompute
 from gnomon.errors import InputError
 from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Recipe
 
@@ -59,7 +59,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
     def __init__(self, hidden: int, spec: AttentionMixer) -> None:
         super().__init__()
         self.head_dim = spec.head_dim
-        self.grouped = spec.heads != spec.kv_heads
+        self.mix = context.plain
         self.q = nn.Linear(hidden, spec.q_width, bias=spec.qkv_bias)
         self.k = nn.Linear(hidden, spec.kv_width, bias=spec.qkv_bias)
         self.v = nn.Linear(hidden, spec.kv_width, bias=spec.qkv_bias)
@@ -71,12 +71,10 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
         return self.out(self.attend(x, rope))
 
     def attend(self, x: Tensor, rope: Rope | None) -> Tensor:
-        mixed = F.scaled_dot_product_attention(
+        mixed = self.mix(
             self.rotated(self.q, self.q_norm, x, rope).transpose(1, 2),
             self.rotated(self.k, self.k_norm, x, rope).transpose(1, 2),
             self.heads(self.v, x).transpose(1, 2),
-            is_causal=True,
-            enable_gqa=self.grouped,
         )
         return mixed.transpose(1, 2).flatten(2)
 
@@ -146,8 +144,16 @@ class Embed(nn.Module):  # type: ignore[misc]
         self.tokens = nn.Embedding(model.vocab, model.hidden)
         learned = model.learned_positions
         self.positions = nn.Parameter(torch.empty(learned, model.hidden)) if learned else None
-        self.rows = slice(0, seq)
-        """Positions of this rank's tokens."""
+        self.rows: Any = slice(0, seq)
+        """Positions of this rank's tokens, a slice or a tensor."""
+
+    def cut(self, ranks: int, rank: int) -> None:
+        """Keep one of equal parts of the tokens."""
+        if not isinstance(self.rows, slice):
+            self.rows = self.rows.chunk(ranks)[rank]
+            return
+        each = self.rows.stop // ranks
+        self.rows = slice(rank * each, (rank + 1) * each)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)
@@ -155,18 +161,21 @@ class Embed(nn.Module):  # type: ignore[misc]
 
 
 class Part(nn.Module):  # type: ignore[misc]
-    """Consecutive layers, with the embedding before the first and the head and loss after the last layer of the model.
+    """Consecutive layers, with the embedding before the first and the head and loss after the last layer of the model;
+    `ends` says which of them, where a part may have no layers.
 
     Takes tokens or the previous part's output, returns its output or the scaled mean loss. Layers are named by their
     number in the full network, so that a weight has the same name on any rank.
     """
 
-    def __init__(self, model: Model, layers: range, seq: int, recipe: Recipe) -> None:
+    def __init__(
+        self, model: Model, layers: range, seq: int, recipe: Recipe, ends: tuple[bool, bool] | None = None
+    ) -> None:
         super().__init__()
+        first, last = ends or (layers.start == 0, layers.stop == model.layers)
         blocks = [block for block in model.blocks for _ in range(block.count)]
-        self.embed = Embed(model, seq) if layers.start == 0 else None
+        self.embed = Embed(model, seq) if first else None
         self.layers = nn.ModuleDict({str(i): LayerModule(model, blocks[i], recipe, i, layers) for i in layers})
-        last = layers.stop == model.layers
         self.norm = NormModule(model.hidden, model.norm_bias) if last else None
         self.head = nn.Linear(model.hidden, model.vocab, bias=False) if last else None
         self.rope: Rope | None = None

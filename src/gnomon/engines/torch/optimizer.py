@@ -72,12 +72,12 @@ class Flat:
 
     def __init__(self, share: Share, recipe: Recipe, dtype: str, place: Place, home: Any = None) -> None:
         self.place, self.home, self.rule = place, home, optimizers()[recipe.optimizer]
-        self.shared = recipe.zero == 1 and place.size("dp") > 1
+        self.shared = recipe.zero == 1 and place.size("copies") > 1
         named = sorted(share.named(), key=lambda entry: (entry[0] in share.copied, entry[0] in share.summed))
         counts = [_local(weight).numel() for _, weight in named]
         self.cut = sum(count for count, (name, _) in zip(counts, named, strict=True) if name not in share.copied)
         self.known = sum(count for count, (name, _) in zip(counts, named, strict=True) if name not in share.summed)
-        length = sum(counts) + -sum(counts) % place.size("dp")
+        length = sum(counts) + -sum(counts) % place.size("copies")
         kept = torch.float32 if self.rule.fp32_masters else DTYPES[dtype]
         self.weights = torch.zeros(length, dtype=DTYPES[dtype], device=place.device)
         self.grads = torch.zeros(length, dtype=kept, device=place.device)
@@ -86,8 +86,8 @@ class Flat:
 
     def _shard(self, named: list[tuple[str, Any]]) -> None:
         """This rank's shard of the buffers, and the optimizer over it."""
-        each = self.weights.numel() // self.place.size("dp")
-        start = each * self.place.at("dp") if self.shared else 0
+        each = self.weights.numel() // self.place.size("copies")
+        start = each * self.place.at("copies") if self.shared else 0
         self.own = slice(start, start + each if self.shared else self.weights.numel())
         # Views of weights and gradients where dtype and device are equal.
         self.updated = self.weights[self.own].to(device=self.home, dtype=self.grads.dtype)
@@ -99,7 +99,7 @@ class Flat:
         self.optimizer = self.rule.make(masters, self.place)
         cut = _pieces(self.grads, slice(self.own.start, min(self.cut, self.own.stop)))
         copied = _pieces(self.grads, slice(max(self.cut, self.own.start), self.own.stop))
-        holders = self.place.size("dp") if not self.shared else 1
+        holders = self.place.size("copies") if not self.shared else 1
         shares = [1 / holders] * len(cut) + [1 / holders / self.place.size("tp")] * len(copied)
         self.pieces = [*cut, *copied], torch.tensor(shares, device=self.place.device)
 
@@ -107,9 +107,9 @@ class Flat:
         if self.place.size("tp") > 1 and self.known < self.grads.numel():
             dist.all_reduce(self.grads[self.known :], group=self.place.group("tp"))
         if self.shared:
-            _reduce_scatter(self.grads[self.own], self.grads, group=self.place.group("dp"))
-        elif self.place.size("dp") > 1:
-            dist.all_reduce(self.grads, group=self.place.group("dp"))
+            _reduce_scatter(self.grads[self.own], self.grads, group=self.place.group("copies"))
+        elif self.place.size("copies") > 1:
+            dist.all_reduce(self.grads, group=self.place.group("copies"))
 
     def gradients(self) -> tuple[list[Tensor], Tensor]:
         return self.pieces
@@ -123,7 +123,7 @@ class Flat:
             for weight, master in zip(_pieces(self.weights, self.own), self.updated.split(MOST_VALUES), strict=True):
                 weight.copy_(master)
         if self.shared:
-            _all_gather(self.weights, self.weights[self.own], group=self.place.group("dp"))
+            _all_gather(self.weights, self.weights[self.own], group=self.place.group("copies"))
         self.grads.zero_()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,10 +18,12 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 
+from gnomon.engines.torch import context
 from gnomon.engines.torch.model import Part, Tensor, rope_table
 from gnomon.engines.torch.optimizers import optimizers
 from gnomon.engines.torch.ranks import Place
 from gnomon.engines.torch.techniques import Together
+from gnomon.engines.training.stages import Stages
 from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import Recipe
 from gnomon.spec.training_job import TrainingJob
@@ -50,14 +53,16 @@ def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Sh
     """This rank's parts with initialised weights."""
     model, strategy, recipe, seq = job.model, job.strategy, job.recipe, job.load.seq
     dtype = DTYPES[job.dtype]
-    each = model.layers // (strategy.pp * strategy.vp)
+    held = stages(job)
     parts, copied, summed = [], set(), set()
     numbers = schedule(recipe.schedule if strategy.pp > 1 else usual_schedule(1).name).placement
     for stage in numbers.stages(strategy.pp, strategy.vp)[place.at("pp")].tolist():
         with torch.device("meta"):
-            part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe)
+            part = Part(model, held[stage], seq, recipe, ends=(stage == 0, stage + 1 == len(held)))
+        if strategy.cp > 1:
+            _share_sequences(part, recipe, seq, place)
         if strategy.tp > 1:
-            _cut(part, place, recipe.sequence_parallel, seq // strategy.tp)
+            _cut(part, place, recipe.sequence_parallel)
         with torch.device("meta"):
             techniques.build(part)
         if strategy.tp > 1:
@@ -68,9 +73,20 @@ def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Sh
             }
         Filling(job=job, seed=seed, place=place, techniques=techniques).fill(part)
         if not model.learned_positions:
-            part.rope = rope_table(seq, model.blocks[0].attention.head_dim, dtype, place.device)
+            cos, sin = rope_table(seq, model.blocks[0].attention.head_dim, dtype, place.device)
+            rows = context.positions(seq, place)
+            part.rope = cos[rows], sin[rows]
         parts.append(part)
     return Share(parts=tuple(parts), copied=frozenset(copied), summed=frozenset(summed))
+
+
+def stages(job: TrainingJob) -> list[range]:
+    """Layers of every pipeline stage, as they are priced."""
+    placement = schedule(job.recipe.schedule).placement
+    parts = job.strategy.pp * (1 if placement.copies == 2 else job.strategy.vp)
+    sizes = Stages(job.model, job.recipe.stage_layers if job.strategy.pp > 1 else ()).sizes(parts).tolist()
+    ends = list(accumulate(sizes))
+    return [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
 def _is_replicated(weight: Any) -> bool:
@@ -82,9 +98,17 @@ def _is_summed(name: str, weight: Any, sequence_parallel: bool) -> bool:
     return not isinstance(weight, DTensor) and (sequence_parallel or name.endswith(HEAD_NORMS))
 
 
-def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None:
+def _share_sequences(part: Part, recipe: Recipe, seq: int, place: Place) -> None:
+    """Attention over the tokens of all context-parallel ranks."""
+    for layer in part.layers.values():
+        layer.attn.mix = context.attention(recipe.cp_comm, place)
+    if part.embed is not None:
+        part.embed.rows = context.positions(seq, place)
+
+
+def _cut(part: Part, place: Place, sequence_parallel: bool) -> None:
     """Replace weights by this rank's shards and insert the collectives: two per layer, forward and backward."""
-    mesh = place.mesh["tp"]
+    mesh = place.mesh("tp")
     between = Shard(1) if sequence_parallel else Replicate()
     attn_input = {"input_layouts": (between, None), "desired_input_layouts": (Replicate(), None)}
     ffn_input = {"input_layouts": (between,), "desired_input_layouts": (Replicate(),)}
@@ -99,7 +123,7 @@ def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None
         cut = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
         parallelize_module(part.embed, mesh, {"tokens": cut})
         if sequence_parallel:
-            part.embed.rows = slice(place.at("tp") * tokens, (place.at("tp") + 1) * tokens)
+            part.embed.cut(place.size("tp"), place.at("tp"))
     if part.head is not None:
         cut = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
         parallelize_module(part, mesh, {"head": cut})
@@ -168,7 +192,7 @@ def _shard(module: nn.Module, working: Any, recipe: Recipe, place: Place) -> Non
     precision = MixedPrecisionPolicy(param_dtype=working, reduce_dtype=torch.float32)
     # None: a layer reshards after its forward; the root, whose backward comes next, does not.
     reshard = None if recipe.zero == 3 else False
-    fully_shard(module, mesh=place.mesh["dp"], mp_policy=precision, reshard_after_forward=reshard)
+    fully_shard(module, mesh=place.mesh("copies"), mp_policy=precision, reshard_after_forward=reshard)
     # Losses are scaled before the backward pass, so gradients are summed.
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)

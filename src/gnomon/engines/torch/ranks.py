@@ -1,21 +1,28 @@
-"""This process in the device mesh. Ranks are ordered pp, dp, tp, tensor parallelism innermost."""
+"""This process among those of a plan, and its groups.
+
+Ranks are ordered pp, dp, cp, tp, tensor parallelism innermost. `copies` are the ranks that hold the same weights, which
+reduce gradients together: those of data and context parallelism, and with two copies of the network in one pipeline
+(DualPipe) those of both. Of experts, which `ep` neighbouring copies share out, `expert_copies` hold the same.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from gnomon.errors import InputError
-from gnomon.spec import Strategy
+from gnomon.sim.training import schedule
+from gnomon.spec.training_job import TrainingJob
 
-AXES = ("pp", "dp", "tp")
+AXES = ("pp", "dp", "cp", "tp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,29 +32,32 @@ class Place:
     rank: int
     world: int
     device: Any
-    mesh: Any
-    """pp x dp x tp; None for a single process without collectives."""
+    meshes: Mapping[str, Any] = field(default_factory=dict)
+    """By axis, a mesh of one dimension. Empty for a single process without collectives."""
 
     def at(self, axis: str) -> int:
-        return 0 if self.mesh is None else int(self.mesh.get_local_rank(axis))
+        return int(self.meshes[axis].get_local_rank()) if axis in self.meshes else 0
 
     def size(self, axis: str) -> int:
-        return 1 if self.mesh is None else int(self.mesh.shape[AXES.index(axis)])
+        return int(self.meshes[axis].size()) if axis in self.meshes else 1
 
     def group(self, axis: str) -> Any:
-        return self.mesh.get_group(axis)
+        return self.meshes[axis].get_group()
+
+    def mesh(self, axis: str) -> Any:
+        return self.meshes[axis]
 
 
 @contextmanager
-def joined(strategy: Strategy, device: str) -> Iterator[Place]:
+def joined(job: TrainingJob, device: str) -> Iterator[Place]:
     """Join the plan's process group; on exit, destroy it where it was created here."""
-    alone = strategy.ranks == 1
+    ranks = job.strategy.ranks
     known = dist.is_initialized()
     where = _device(device)
-    if not known and not alone:
-        _init_group(strategy.ranks, where)
+    if not known and ranks > 1:
+        _init_group(ranks, where)
     try:
-        yield Place(rank=0, world=1, device=where, mesh=None) if alone else _place(strategy, where)
+        yield Place(rank=0, world=1, device=where) if ranks == 1 else _place(job, where)
     finally:
         if not known and dist.is_initialized():
             dist.destroy_process_group()
@@ -68,13 +78,40 @@ def _init_group(ranks: int, device: Any) -> None:
     dist.init_process_group(**how)
 
 
-def _place(strategy: Strategy, device: Any) -> Place:
+def _place(job: TrainingJob, device: Any) -> Place:
     world = dist.get_world_size()
-    if world != strategy.ranks:
-        raise _wrong_number(strategy.ranks, world)
-    degrees = (strategy.pp, strategy.dp, strategy.tp)
-    mesh = init_device_mesh(device.type, degrees, mesh_dim_names=AXES)
-    return Place(rank=dist.get_rank(), world=world, device=device, mesh=mesh)
+    if world != job.strategy.ranks:
+        raise _wrong_number(job.strategy.ranks, world)
+    return Place(rank=dist.get_rank(), world=world, device=device, meshes=_meshes(job, device))
+
+
+def _meshes(job: TrainingJob, device: Any) -> dict[str, Any]:
+    strategy = job.strategy
+    ranks = np.arange(strategy.ranks).reshape(strategy.pp, strategy.dp, strategy.cp, strategy.tp)
+    base = DeviceMesh(device.type, torch.from_numpy(ranks), mesh_dim_names=AXES)
+    found = {axis: base[axis] for axis in AXES}
+    held = _holders(ranks, job)
+    if held.shape[1] == strategy.dp:
+        found["copies"] = found["dp"]
+    else:
+        found["copies"] = _mesh(device, held, ("held", "copies", "tp"))["copies"]
+    if job.model.is_moe:
+        shared = held.reshape(held.shape[0], -1, strategy.ep, strategy.tp)
+        experts = _mesh(device, shared, ("held", "expert_copies", "ep", "tp"))
+        found |= {axis: experts[axis] for axis in ("expert_copies", "ep")}
+    return found
+
+
+def _holders(ranks: Any, job: TrainingJob) -> Any:
+    """Ranks as [stages that a rank holds, ranks that hold them, tensor-parallel part]."""
+    pp, tp = job.strategy.pp, job.strategy.tp
+    if pp > 1 and schedule(job.recipe.schedule).placement.copies == 2:
+        ranks = np.stack([ranks[: pp // 2], ranks[pp // 2 :][::-1]], axis=1)
+    return ranks.reshape(ranks.shape[0], -1, tp)
+
+
+def _mesh(device: Any, ranks: Any, names: tuple[str, ...]) -> Any:
+    return DeviceMesh(device.type, torch.from_numpy(np.ascontiguousarray(ranks)), mesh_dim_names=names)
 
 
 def _wrong_number(needed: int, found: int) -> InputError:

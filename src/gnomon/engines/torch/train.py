@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor.parallel import loss_parallel
 
-from gnomon.engines.torch import clocks, optimizer, parallel, pipeline, techniques
+from gnomon.engines.torch import clocks, context, optimizer, parallel, pipeline, techniques
 from gnomon.engines.torch.checks import check_job, micro_batches
 from gnomon.engines.torch.data import sequences
 from gnomon.engines.torch.launch import Measuring
@@ -51,9 +51,9 @@ def train(job: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = 
     """
     warmup, steps = measuring.warmup, measuring.steps
     check_job(job)
-    if job.strategy.dp == 1:  # nothing to shard over, so weights and states stay as they are without ZeRO
+    if job.strategy.dp * job.strategy.cp == 1:  # nothing to shard over: weights and states as without ZeRO
         job = replace(job, recipe=replace(job.recipe, zero=0))
-    with joined(job.strategy, measuring.device) as place:
+    with joined(job, measuring.device) as place:
         rank = prepare(job, measuring.seed, place)
         _reset_peak(place)
         with _collected_between_steps():
@@ -74,12 +74,13 @@ def prepare(job: TrainingJob, seed: int, place: Place) -> RankJob:
     share = parallel.build(job, seed, place, running)
     micros = micro_batches(strategy, recipe, load)
     for part in share.parts:
-        part.loss_scale = 1.0 / (micros * strategy.dp)
+        part.loss_scale = 1.0 / (micros * strategy.dp * strategy.cp)
     if strategy.pp == 1:
         driver: pipeline.Driver = pipeline.PipelineLoop(share.parts[0], recipe.micro_batch, running)
     else:
-        read = torch.empty(recipe.micro_batch, load.seq, dtype=torch.int64, device="meta")
-        shape = (recipe.micro_batch, load.seq // (strategy.tp if recipe.sequence_parallel else 1), job.model.hidden)
+        read = torch.empty(recipe.micro_batch, load.seq // strategy.cp, dtype=torch.int64, device="meta")
+        pieces = strategy.cp * (strategy.tp if recipe.sequence_parallel else 1)
+        shape = (recipe.micro_batch, load.seq // pieces, job.model.hidden)
         between = torch.empty(shape, dtype=parallel.DTYPES[job.dtype], device="meta", requires_grad=True)
         driver = pipeline.Pipeline(share.parts, job, read, between, place, running)
     state = optimizer.state(share, recipe, job.dtype, place, running.home())
@@ -115,7 +116,8 @@ def _batch(rank: RankJob, number: int) -> tuple[Any, Any]:
     numbers = range(first, first + each)
     rows = sequences(seed=rank.seed, step=number, numbers=numbers, seq=rank.job.load.seq, vocab=rank.job.model.vocab)
     both = torch.from_numpy(rows).to(rank.place.device)
-    return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+    at = context.positions(rank.job.load.seq, rank.place)
+    return both[:, at], both[:, at + 1]
 
 
 def _synchronize(place: Place) -> None:

@@ -27,7 +27,7 @@ def check_job(job: TrainingJob) -> None:
         raise InputError(message, where="load.lengths", hint="Leave it out.")
     check_positions(job.model, job.load.seq)
     _check_schedule(job)
-    _check_stages(job)
+    check_stages(job.model, job.strategy, job.recipe)
     _check_cuts(job)
     _check_shards(job)
 
@@ -185,15 +185,15 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
     raise InputError(f"{whole} {what} cannot be split into {parts} equal parts", where=where, hint=hint)
 
 
-def _check_stages(job: TrainingJob) -> None:
-    """Layers of every stage, where a plan says them."""
-    text, counts, model = job.recipe.layers_per_stage, job.recipe.stage_layers, job.model
-    where, parts = "engine.settings.layers_per_stage", job.strategy.pp * job.strategy.vp
+def check_stages(model: Model, strategy: Strategy, recipe: Recipe) -> None:
+    """Raise for layers of stages that a plan says and that a network cannot be cut into."""
+    text, counts = recipe.layers_per_stage, recipe.stage_layers
+    where, parts = "engine.settings.layers_per_stage", strategy.pp * strategy.vp
     if not text:
         return
     if not counts:
         raise InputError(f"'{text}' is not a list of counts", where=where, hint="Write it so: 10,11,11,8.")
-    if len(counts) != parts and job.strategy.pp > 1:
+    if len(counts) != parts and strategy.pp > 1:
         hint = f"Give {parts} counts that sum to {model.layers}."
         raise InputError(f"{len(counts)} stages are given, and pp x vp is {parts}", where=where, hint=hint)
     if sum(counts) != model.layers:
