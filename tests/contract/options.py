@@ -162,6 +162,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set expert_tp=1
   --set layers_per_stage=9,7
   --set dp_shard=2
+  --set tp_overlap=true
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -351,6 +352,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --expert-tp 1
   --layers-per-stage 9,7
   --dp-shard 2
+  --tp-overlap
   --with offload-optimizer
   --lengths lognormal:mean=200,cv=1
   --packing max-length
@@ -397,8 +399,9 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --repair-time 9d
   --grid FR
   --with async-checkpointing
-{TRAINED} --zero 1
+{TRAINED} --zero 1 --tp 4
   --dp-shard 2
+  --tp-overlap
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
   --layers-per-stage 9,7

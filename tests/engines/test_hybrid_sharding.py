@@ -23,7 +23,7 @@ PARAMETERS, WEIGHT, GRADIENT, STATE = 2**30, 2.0, 4.0, 12.0
 
 
 def step(engine: str, zero: int, dp_shard: int, **others: Any) -> TrainingReport:
-    asked = {"on": "H100:32", "seq": 4096, "global_batch": 64, "recompute": "full"} | others
+    asked: dict[str, Any] = {"on": "H100:32", "seq": 4096, "global_batch": 64, "recompute": "full"} | others
     return gnomon.simulate_training("llama-3-8b", engine=engine, zero=zero, dp_shard=dp_shard, **asked)
 
 

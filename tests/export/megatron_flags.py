@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SWITCHES = (
+    "--tp-comm-overlap",
     "--swiglu",
     "--group-query-attention",
     "--qk-layernorm",

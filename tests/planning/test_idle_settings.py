@@ -19,6 +19,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "cp_comm": CP_COMMS,
     "expert_tp": (0, 1),
     "dp_shard": (0, 1),
+    "tp_overlap": (False, True),
 }
 ALONE = [
     ("llama-3.1-8b", {"tp": 1}),

@@ -13,7 +13,7 @@ from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape
 from gnomon.graph.source_attention import SourceAttention
-from gnomon.graph.tape import Tape, TapeNode
+from gnomon.graph.tape import Pieces, Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
@@ -30,7 +30,7 @@ def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | No
     """Seconds of every operator, all its runs, for every batch. Operators of one family are priced in one call."""
     groups: dict[tuple[object, ...], list[tuple[Op, Shape]]] = defaultdict(list)
     for op in dict.fromkeys(ops):
-        apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
+        apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()
         shape = op.shape(batch)
         groups[op.kind, priced_dtype(op), *apart, *shape].append((op, shape))
     found: dict[Op, Floats] = {}
@@ -68,7 +68,8 @@ class TapeCost:
 
 def forward(tape: Tape, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
     overlapped = _own_overlap((node.forward for node in tape.nodes if node.own_overlap), times)
-    return _pass(tape.forward_ops(), times, batch, overlapped * (1 - sm_contention))
+    own = _pieces_s((one for one in tape.pieces if not one.backward), times)
+    return _pass(tape.forward_ops(), times, batch, overlapped * (1 - sm_contention) + own)
 
 
 def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
@@ -81,7 +82,23 @@ def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: f
     for node in tape.nodes:
         if node.beside:
             overlapped = overlapped + _overlap(node, [nodes[name] for name in node.beside if name in nodes], times)
-    return _pass(tape.backward_ops(mode), times, batch, overlapped * (1 - sm_contention))
+    again = {node.name for node in tape.recomputed(mode)}
+    pieces = _pieces_s((one for one in tape.pieces if one.backward), times)
+    pieces = pieces + _pieces_s((one for one in tape.pieces if not one.backward and again >= {*one.nodes}), times)
+    return _pass(tape.backward_ops(mode), times, batch, overlapped * (1 - sm_contention) + pieces)
+
+
+def _pieces_s(pieces: Iterable[Pieces], times: Times) -> Floats:
+    """Seconds of collectives that overlap piece by piece. The first piece of the GEMMs waits for none, and each later
+    one at most for the piece on its way; never worse than one after the other, which an engine may choose."""
+    saved: Floats = np.zeros(1)
+    for one in pieces:
+        alone, gemms = times[one.collective], _sum(times, one.gemms)
+        hops = one.hop.count
+        hop, each = times[one.hop] / hops, _sum(times, one.cut) / (hops + 1)
+        cut = (hops + 1) * each + hops * np.maximum(hop - each, 0.0) + _sum(times, one.after)
+        saved = saved + np.clip(alone + gemms - cut, 0.0, np.minimum(alone, gemms))
+    return saved
 
 
 def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:

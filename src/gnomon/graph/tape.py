@@ -65,6 +65,31 @@ class TapeNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """A collective and GEMMs that run in pieces, each of which travels while the GEMMs run on another
+    (`passes.pieces`)."""
+
+    nodes: tuple[str, ...]
+    """Whose they are."""
+    backward: bool
+    """Of the gradients by input; else forward."""
+    collective: Op
+    """As it is in one."""
+    gemms: tuple[Op, ...]
+    hop: Op
+    """A piece on its way, as often as pieces come from others."""
+    cut: tuple[Op, ...]
+    """The GEMMs over a piece, as often as there are pieces."""
+    after: tuple[Op, ...] = ()
+    """What adds pieces up."""
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """What is priced beside the operators of the nodes."""
+        return (self.hop, *self.cut, *self.after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tape:
     name: str
     nodes: tuple[TapeNode, ...]
@@ -73,6 +98,8 @@ class Tape:
     """By recomputation mode, the tensors that stay between forward and backward; without an entry, every kept one."""
     recomputes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By recomputation mode, the nodes that the backward pass recomputes."""
+    pieces: tuple[Pieces, ...] = ()
+    """Collectives that run in pieces beside GEMMs."""
 
     @property
     def parameters(self) -> float:
@@ -113,6 +140,10 @@ class Tape:
     def recomputed(self, mode: str) -> tuple[TapeNode, ...]:
         names = self.recomputes.get(mode, frozenset())
         return tuple(node for node in self.nodes if node.name in names)
+
+    def priced_ops(self) -> tuple[Op, ...]:
+        """All that its time is made of."""
+        return _ops(node.forward + node.dgrad + node.wgrad for node in self.nodes) + _ops(p.ops for p in self.pieces)
 
     def forward_ops(self) -> tuple[Op, ...]:
         return _ops(node.forward for node in self.nodes)

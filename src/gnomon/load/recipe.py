@@ -30,6 +30,7 @@ def read_recipe(fields: Fields) -> Recipe:
         cp_comm=_one_of(CP_COMMS, fields, "cp_comm", default.cp_comm),
         expert_tp=fields.whole("expert_tp", default.expert_tp, least=0),
         dp_shard=fields.whole("dp_shard", default.dp_shard, least=0),
+        tp_overlap=fields.flag("tp_overlap", default.tp_overlap),
         layers_per_stage=fields.text("layers_per_stage", default.layers_per_stage),
     )
     fields.done()

@@ -69,6 +69,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
     """Settings that most plans leave alone, where they are set."""
     said = {
         "dp_shard": f"states sharded over {inputs.get('dp_shard')} of {inputs['dp']} data-parallel ranks",
+        "tp_overlap": "tensor-parallel overlap",
     }
     said["layers_per_stage"] = f"stages of {inputs.get('layers_per_stage')} layers"
     return [words for name, words in said.items() if inputs.get(name, SELDOM[name]) != SELDOM[name]]
@@ -285,10 +286,12 @@ def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
     usual: dict[str, Any] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "expert_tp": 0}
     usual |= {"recompute": "none", "schedule": usual_schedule(inputs["vp"]).name}
     usual |= {"cp_comm": "p2p"} if inputs["cp"] > 1 else {}
-    usual |= {name: default for name, default in SELDOM.items() if inputs.get(name, default) != default}
+    changed = {name: default for name, default in SELDOM.items() if inputs.get(name, default) != default}
+    usual |= {name: default for name, default in changed.items() if default is not False}
     said: list[Any] = []
     for name, default in usual.items():
         said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)
+    said += [f"--{name.replace('_', '-')}" for name, default in changed.items() if default is False]
     said += ["--no-sequence-parallel"] if inputs["tp"] > 1 and not inputs["sequence_parallel"] else []
     return words("gnomon", "simulate", "train", inputs["model"], "--on", on, *said, *same_job(inputs))
 

@@ -96,6 +96,8 @@ class Recipe:
     """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""
     dp_shard: int = field(default=0, metadata={"seldom": True})
     """Data-parallel ranks that share states out, and replicate what others share (HSDP); 0 for all of them."""
+    tp_overlap: bool = field(default=False, metadata={"seldom": True})
+    """Whether collectives of tensor parallelism are cut into pieces that overlap with the GEMMs beside them."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""

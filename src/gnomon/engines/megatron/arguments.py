@@ -72,7 +72,7 @@ NO_EFFECT = {
         "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models "
         "fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval "
         "deallocate-pipeline-outputs align-grad-reduce align-param-gather use-sharp fp8-param-gather "
-        "fp8-recipe moe-shared-expert-overlap"
+        "fp8-recipe moe-shared-expert-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend"
     ),
 }
 NOT_MODELLED = {
@@ -81,7 +81,6 @@ NOT_MODELLED = {
         "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
         "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split standalone-embedding-stage"
     ),
-    "tensor-parallel collectives cut into pieces": "tp-comm-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend",
     "expert exchange behind other micro-batches": "overlap-moe-expert-parallel-comm delay-wgrad-compute",
     "CUDA graphs in training": "enable-cuda-graph cuda-graph-impl cuda-graph-scope external-cuda-graph",
     "several levels of context parallelism": "hierarchical-context-parallel-sizes",

@@ -104,6 +104,7 @@ class Megatron:
             blocking_sends=not today,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
             zero=ZERO[self.version],
+            pieces=today,
             hybrid_shards=(1, 2, 3) if today else (),
             schedules=SCHEDULES,
             uneven_stages=today,

@@ -141,6 +141,7 @@ def _recipe(options: TrainingOptions, strategy: Strategy) -> Recipe:
         dp_shard=_shards(options, strategy) if zero else 0,
         optimizer=optimizer,
         sequence_parallel=sequence,
+        tp_overlap=options.flag("tp-comm-overlap") and sequence and strategy.tp > 1,
         cp_comm=_cp_comm(options),
         expert_tp=options.whole("expert-tensor-parallel-size", default=0, least=0),
     )

@@ -32,7 +32,7 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", "fp8": "--bf16"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
-EXPRESSED_SETTINGS = ("dp_shard",)
+EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap")
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
@@ -194,6 +194,7 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
     return {
         "--tensor-model-parallel-size": strategy.tp,
         "--sequence-parallel": strategy.tp > 1 and job.recipe.sequence_parallel,
+        "--tp-comm-overlap": strategy.tp > 1 and job.recipe.tp_overlap,
         "--pipeline-model-parallel-size": strategy.pp,
         "--num-virtual-stages-per-pipeline-rank": strategy.vp if strategy.vp > 1 and not layout else False,
         "--pipeline-model-parallel-layout": layout or False,  # which includes the chunks of a rank

@@ -82,6 +82,7 @@ class TorchTitan:
             split_sends=False,
             fills_pipelines=True,
             uneven_stages=True,
+            pieces=not eager,
             hybrid_shards=(2, 3),
             schedules=SCHEDULES + (SPLIT if eager else ()),
             whole_sums=True,

@@ -62,8 +62,6 @@ NO_EFFECT = {
     "float8* loss* parallelism.expert_parallel_comm_backend parallelism.expert_tensor_parallel_degree",
 }
 NOT_MODELLED = {
-    "tensor-parallel collectives cut into pieces": "parallelism.enable_async_tensor_parallel "
-    "compile.enable_async_tensor_parallel",
     "weights, gradients and states in the host's memory": "training.enable_cpu_offload",
     "updates during the backward pass": "optimizer.early_step_in_backward",
     "communication by symmetric memory": "parallelism.enable_fsdp_symm_mem",
@@ -235,6 +233,8 @@ def _recipe(options: TrainingOptions, strategy: Strategy, shards: int, moe: bool
     always = resharded == "always" or (resharded == "default" and strategy.pp == 1)
     rotated = options.choice(_ROTATED, "parallelism.context_parallel_rotate_method", default="allgather")
     sharded = shards > 1 or strategy.cp > 1
+    sequence = options.flag("parallelism.enable_sequence_parallel", default=True)
+    pieces = options.flag("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")
     cut = moe and strategy.tp > 1 and options.whole("parallelism.expert_tensor_parallel_degree", default=1) == 1
     return Recipe(
         schedule=_schedule(options),
@@ -242,7 +242,8 @@ def _recipe(options: TrainingOptions, strategy: Strategy, shards: int, moe: bool
         zero=(3 if always else 2) if sharded else 0,
         dp_shard=shards if sharded and shards < strategy.dp else 0,
         optimizer="adamw-bf16" if kept == "bfloat16" else "adamw",
-        sequence_parallel=options.flag("parallelism.enable_sequence_parallel", default=True),
+        sequence_parallel=sequence,
+        tp_overlap=pieces and sequence and strategy.tp > 1,
         cp_comm=rotated if strategy.cp > 1 else Recipe().cp_comm,
         expert_tp=1 if cut else 0,
     )
@@ -261,9 +262,8 @@ def _notes(options: TrainingOptions) -> None:
     for name in ("training.enable_cpu_offload", "parallelism.enable_fsdp_symm_mem"):
         if options.values.get(name) in (False, "false", "False"):
             options.take(name)
-    for name in ("optimizer.early_step_in_backward", "parallelism.enable_async_tensor_parallel"):
-        if options.values.get(name) in (False, "false", "False"):
-            options.take(name)
+    if options.values.get("optimizer.early_step_in_backward") in (False, "false", "False"):
+        options.take("optimizer.early_step_in_backward")
     for name in ("first", "last"):
         if str(options.values.get(f"parallelism.pipeline_parallel_{name}_stage_less_layers", "")) == "0":
             options.take(f"parallelism.pipeline_parallel_{name}_stage_less_layers")

@@ -39,7 +39,7 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "torchtitan"
 _DTYPES = ("bf16", "fp32", "tf32", "fp8")
 _NOTE = f"TorchTitan {VERSION}, with the tokenizer of the model under assets/hf. Further options may follow."
-EXPRESSED_SETTINGS = ("dp_shard",)
+EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap")
 """Settings that most plans leave alone, and a recipe has."""
 WARMUP = 0.01
 """Share of the steps over which the learning rate grows."""
@@ -208,8 +208,13 @@ def _fields(job: TrainingJob) -> dict[str, str]:
         "training": _called("TrainingConfig", _training(job)),
         "parallelism": _called("ParallelismConfig", _parallelism(job)),
         "activation_checkpoint": CHECKPOINTED[job.recipe.recompute],
-        "compile": 'CompileConfig(enable=True, components=["model", "loss"])',
+        "compile": f'CompileConfig(enable=True, components=["model", "loss"]{_pieces(job)})',
     }
+
+
+def _pieces(job: TrainingJob) -> str:
+    """Async tensor parallelism, among the fields of torch.compile."""
+    return ", enable_async_tensor_parallel=True" if job.recipe.tp_overlap and job.strategy.tp > 1 else ""
 
 
 def _called(name: str, values: dict[str, object]) -> str:

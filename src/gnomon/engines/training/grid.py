@@ -18,9 +18,9 @@ Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMMS}
 """Names of choices whose columns hold their places."""
-SELDOM_CHOSEN = ("dp_shard",)
+SELDOM_CHOSEN = ("dp_shard", "tp_overlap")
 """Columns that hold a setting of `spec.training.SELDOM` as it is."""
-CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
+CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap")
 """Columns that say what of a layer a rank runs."""
 
 
@@ -49,6 +49,7 @@ class Grid:
     dp_shard: Ints = field(default_factory=_none)
     """Data-parallel ranks that share states out; 0 for all. Of all plans where a grid leaves it out, and so are the
     next ones."""
+    tp_overlap: Ints = field(default_factory=_none)
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
 

@@ -30,6 +30,7 @@ def check_job(job: TrainingJob) -> None:
     check_stages(job.model, job.strategy, job.recipe)
     _check_cuts(job)
     _check_shards(job)
+    _check_pieces(job)
 
 
 def not_trained_on(chip: Chip, engine: str) -> str:
@@ -48,6 +49,7 @@ def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[
         "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
         "layers_per_stage": strategy.pp == 1 and "one pipeline rank has all layers",
         "dp_shard": strategy.dp == 1 and "one data-parallel rank has no others to replicate it",
+        "tp_overlap": strategy.tp == 1 and "one tensor-parallel rank has no collectives to overlap",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
         "expert_tp": (not model.is_moe and "the model has no experts")
         or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
@@ -112,6 +114,19 @@ def _check_shards(job: TrainingJob) -> None:
     if job.model.is_moe and experts % replicas:
         message = f"{replicas} replicas of {experts} ranks that hold the same experts are no equal parts"
         raise InputError(message, where=where, hint="Use 0, or fewer expert-parallel ranks.")
+
+
+def _check_pieces(job: TrainingJob) -> None:
+    """Pieces of collectives are copied between chips of one node, and only gathers and scatters come in pieces."""
+    strategy, where = job.strategy, "engine.settings.tp_overlap"
+    if not job.recipe.tp_overlap or strategy.tp == 1:
+        return
+    if not job.recipe.sequence_parallel:
+        message = "true, but without sequence_parallel tensor-parallel ranks all-reduce, which has no pieces to overlap"
+        raise InputError(message, where=where, hint="Set sequence_parallel to true, or leave it out.")
+    if strategy.tp > job.pool.per_node:
+        message = f"pieces are copied inside a node, and {strategy.tp} ranks take more than its {job.pool.per_node}"
+        raise InputError(message, where=where, hint=f"Use a tp of {job.pool.per_node} or less, or leave it out.")
 
 
 def _check_context(job: TrainingJob) -> None:

@@ -34,7 +34,11 @@ from gnomon.spec.workload import Floats
 ENDS = ("embedding", "head")
 RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
-DECODED: Mapping[str, Callable[[int], Any]] = {"sequence_parallel": bool, "cp_comm": CP_COMMS.__getitem__}
+DECODED: Mapping[str, Callable[[int], Any]] = {
+    "sequence_parallel": bool,
+    "tp_overlap": bool,
+    "cp_comm": CP_COMMS.__getitem__,
+}
 """Columns that hold something else than what they stand for."""
 WORKING = dict.fromkeys(GEMM_RECIPES, "bf16")
 """Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
@@ -118,13 +122,7 @@ def _layer(model: Model, origin: Origin, block: Block, cut: layers.Cut, traits: 
 
 
 def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
-    return [
-        op
-        for parts in found
-        for tape in parts.values()
-        for node in tape.nodes
-        for op in node.forward + node.dgrad + node.wgrad
-    ]
+    return [op for parts in found for tape in parts.values() for op in tape.priced_ops()]
 
 
 def units(

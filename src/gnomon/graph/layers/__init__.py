@@ -22,10 +22,12 @@ derived: adds, replaces or freezes operators."""
 
 def layer(model: Model, block: Block, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """One layer, from the residual stream to the residual stream."""
+    from gnomon.graph.passes.pieces import in_pieces
     from gnomon.graph.passes.recompute import recomputing
 
     writer = Writer(model, replace(cut, source=model.source_tokens) if model.attends else cut, style)
-    return recomputing(trained("layer", write(writer, block), writer, passes), writer.sizes, style)
+    nodes = trained("layer", write(writer, block), writer, passes)
+    return replace(recomputing(nodes, writer.sizes, style), pieces=in_pieces(nodes, writer))
 
 
 def embedding(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:

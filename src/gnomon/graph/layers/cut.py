@@ -38,6 +38,8 @@ class Cut:
     dtype: str = "bf16"
     matrix: str = ""
     """The format that GEMMs with weights run in, where it is narrower than activations."""
+    tp_overlap: bool = False
+    """Their collectives are cut into pieces, which overlap with the GEMMs beside them."""
     cp: int = 1
     """Ranks a sequence lies on."""
     cp_comm: str = "p2p"

@@ -203,7 +203,7 @@ def _share_of(op: Op, clock_slowdown: float, shown: float) -> float:
 
 
 def _all(tape: Tape) -> list[Op]:
-    return [op for node in tape.nodes for op in node.forward + node.dgrad + node.wgrad]
+    return [*tape.priced_ops()]
 
 
 def _line(step: TrainingStep, name: str, drawn: Floats, bound: str) -> OperatorTime:

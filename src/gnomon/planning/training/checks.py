@@ -31,6 +31,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_stages(job, engine)
     check_shards(job, engine)
     check_dtype(job.pool, job.model, job.dtype, engine.traits(job.model, job.recipe.optimizer, job.dtype))
+    check_pieces(job, engine)
     strategy = job.strategy
     check_chips(strategy.ranks)
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
@@ -74,6 +75,15 @@ def check_shards(job: TrainingJob, engine: TrainingEngine) -> None:
         hint = f"Use {' or '.join(map(str, has))} as zero, or 0 here." if has else "Use 0, or the engine torchtitan."
         message = f"{engine.title} {engine.version} shards ZeRO {job.recipe.zero} over all data-parallel ranks"
         raise InputError(message, where="engine.settings.dp_shard", hint=hint)
+
+
+def check_pieces(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise where an engine runs collectives of tensor parallelism in one."""
+    asked = job.recipe.tp_overlap and job.strategy.tp > 1
+    if asked and not engine.traits(job.model, job.recipe.optimizer, job.dtype).pieces:
+        message = f"{engine.title} {engine.version} does not cut collectives of tensor parallelism into pieces"
+        hint = "Leave it out, or use the engine megatron or torchtitan."
+        raise InputError(message, where="engine.settings.tp_overlap", hint=hint)
 
 
 def check_chips(count: int) -> None:

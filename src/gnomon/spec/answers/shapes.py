@@ -88,6 +88,7 @@ class Inputs(TypedDict, total=False):
     expert_tp: int | None
     layers_per_stage: str
     dp_shard: int
+    tp_overlap: bool
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

@@ -198,6 +198,11 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--dp-shard", "whole", "N", "Data-parallel ranks that share out what --zero names, where the rest replicate it "
         "(HSDP); 0 for all.", default=0, least=0, most=MOST_DEGREE,
     )  # fmt: skip
+    tp_overlap: bool = flag(
+        "--tp-overlap/--no-tp-overlap", "switch", "", "Whether tensor-parallel collectives are cut into pieces that "
+        "overlap with GEMMs, as TorchTitan's async tensor parallelism and Megatron's --tp-comm-overlap do.",
+        default=False,
+    )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
         "10,11,11,8. 0 leaves the embedding or the loss a stage of its own.", default=None,
