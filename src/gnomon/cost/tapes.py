@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
+from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.graph.dtypes import gemm_format, width
-from gnomon.graph.ops import Attention, Gemm, IndexScores, LatentDecode, Op, Scan
+from gnomon.graph.ops import Attention, Collective, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape
 from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.tape import Pieces, Tape, TapeNode
@@ -30,7 +30,7 @@ def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | No
     """Seconds of every operator, all its runs, for every batch. Operators of one family are priced in one call."""
     groups: dict[tuple[object, ...], list[tuple[Op, Shape]]] = defaultdict(list)
     for op in dict.fromkeys(ops):
-        apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()
+        apart = (op.ranks, op.stride, op.routed) if isinstance(op, Collective) else ()
         shape = op.shape(batch)
         groups[op.kind, priced_dtype(op), *apart, *shape].append((op, shape))
     found: dict[Op, Floats] = {}
