@@ -13,7 +13,7 @@ from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, par
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.recompute import RECOMPUTE, UNIFORM
 
 VERSIONS = ENGINE.versions
 """Of spring 2021, when gathers of ZeRO 3 were not prefetched; of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG); of
@@ -60,6 +60,7 @@ class DeepSpeed:
             spare=SPARE,
             fragmentation=FRAGMENTATION,
             schedules=("1f1b",),
+            recomputed_layers=(UNIFORM,),
         )
         return in_four_bytes(plain, dtype, parted_attention(plain.style))
 
