@@ -77,7 +77,7 @@ def test_checkpointing_holds_less_and_takes_longer() -> None:
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "tensor parallelism": ("llama-3.2-1b", {"on": "H200:2", "tp": 2}, "data parallelism"),
     "sharded states": ("llama-3.2-1b", {"on": "H200:2", "zero": 3, "global_batch": 8}, "ZeRO 3 is not priced"),
-    "selective": ("llama-3.2-1b", {"recompute": "selective"}, "whole layers"),
+    "selective": ("llama-3.2-1b", {"recompute": "selective"}, "does not recompute by selective"),
     "lion": ("llama-3.2-1b", {"optimizer": "lion"}, "lion is not priced"),
     "fp8": ("llama-3.2-1b", {"dtype": "fp8"}, "fp8 is not priced"),
     "experts": ("qwen3-30b-a3b", {}, "experts"),

@@ -332,6 +332,13 @@ def test_recomputing(megatron: argparse.ArgumentParser) -> None:
     selective = parsed(megatron, a_training_plan(Recipe(recompute="selective")))
     assert (selective.recompute_granularity, selective.recompute_modules) == ("selective", ["core_attn"])
     assert selective.recompute_method is None
+    some = parsed(megatron, a_training_plan(Recipe(recompute="full:block=4"), strategy=Strategy(pp=4, dp=2)))
+    assert (some.recompute_method, some.recompute_num_layers) == ("block", 4)
+    modules = parsed(megatron, a_training_plan(Recipe(recompute="modules=core_attn+mlp")))
+    assert (modules.recompute_granularity, modules.recompute_modules) == ("selective", ["core_attn", "mlp"])
+    for text in ("every=2", "op"):
+        with pytest.raises(InputError, match="does not recompute by"):
+            run_script(a_training_plan(Recipe(recompute=text)))
 
 
 def test_states_in_the_working_format(megatron: argparse.ArgumentParser) -> None:
@@ -376,7 +383,7 @@ plans = st.builds(
         Recipe,
         micro_batch=st.sampled_from([1, 2]),
         schedule=st.sampled_from(["gpipe", "1f1b", "interleaved"]),
-        recompute=st.sampled_from(RECOMPUTE),
+        recompute=st.sampled_from((*RECOMPUTE, "full:block=2", "full:uniform=4", "modules=core_attn+mlp")),
         zero=st.integers(0, 3),
         optimizer=st.sampled_from(OPTIMIZERS),
         sequence_parallel=st.booleans(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnomon.graph import Experts, Gemm, Graph
 from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Strategy
+from gnomon.spec.recompute import MODULES, WAYS
 
 
 def lowered(model: Model, tp: int = 1, dtype: str = "bf16", kv_dtype: str = "bf16") -> Graph:
@@ -43,3 +44,7 @@ def matrices(model: Model) -> int:
     vectors = sum(block.count * 2 * block.mixer.head_dim * block.mixer.qk_norm for block in model.blocks)
     norms = (2 * model.layers + 1) * model.hidden
     return model.parameters - model.embedding_parameters - norms - vectors
+
+
+EVERY_MODE = (*WAYS, *(f"modules={name}" for name in MODULES), f"modules={'+'.join(MODULES)}")
+"""Every way to recompute a layer."""

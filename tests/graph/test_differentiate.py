@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from tests.graph.shapes import EVERY_MODE
 
 from gnomon.catalog import model_names
 from gnomon.engines.megatron.style import fused
@@ -123,7 +124,7 @@ def test_what_a_gradient_needs_is_there(name: str, style: str) -> None:
             made |= set(node.writes)
             assert set(node.keeps) <= made, node.name
         assert made <= {*tape.sizes}
-        for mode in ("none", "selective", "full"):
+        for mode in EVERY_MODE:
             there = set(tape.stays(mode))
             for node in tape.recomputed(mode):
                 assert set(node.reads) <= there, (mode, node.name)

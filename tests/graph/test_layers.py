@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from tests.graph.shapes import dense
+from tests.graph.shapes import EVERY_MODE, dense
 
 from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.torch.style import style as eager
@@ -186,7 +186,7 @@ def test_tensors_are_written_before_they_are_read(name: str, cut: bool) -> None:
                 made |= set(node.writes)
                 assert set(node.keeps) <= made, node.name
                 assert set(node.writes) <= set(tape.sizes)
-            for mode in ("none", "selective", "full"):
+            for mode in EVERY_MODE:
                 assert tape.stays(mode) <= made
 
 
@@ -194,7 +194,7 @@ def test_tensors_are_written_before_they_are_read(name: str, cut: bool) -> None:
 def test_what_is_kept_can_be_had(name: str) -> None:
     """All that a gradient needs has stayed or is written again, from what has stayed or was written again."""
     tape = a_layer(GPT, STYLES[name], 2, True)
-    for mode in ("none", "selective", "full"):
+    for mode in EVERY_MODE:
         there = set(tape.stays(mode))
         for node in tape.recomputed(mode):
             assert set(node.reads) <= there, (mode, node.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,8 +11,8 @@ import pytest
 from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.torch.style import style as eager
 from gnomon.graph.layers import Cut, embedding, head, layer
-from gnomon.graph.liveness import backward, forward
-from gnomon.graph.tape import Tape, TapeNode
+from gnomon.graph.liveness import backward, forward, recomputed_before
+from gnomon.graph.tape import Recomputed, Tape, TapeNode
 from gnomon.load import model as load_model
 from gnomon.spec import Model
 
@@ -23,8 +25,7 @@ TINY = Tape(
         TapeNode(name="residual", reads=("in", "bent"), writes=("out",), passes_on=True),
     ),
     sizes={"in": 2.0, "wide": 10.0, "bent": 2.0, "out": 2.0},
-    stored={"full": frozenset({"in"})},
-    recomputes={"full": frozenset({"product", "bend"})},
+    recompute=lambda _: Recomputed(frozenset({"in"}), (frozenset({"product", "bend"}),)),
 )
 
 
@@ -66,7 +67,7 @@ def test_a_gradient_that_is_not_handed_on_is_a_buffer_of_its_own() -> None:
 
 GPT, LLAMA = load_model("gpt-1.7b"), load_model("llama-3.1-8b")
 STYLES = {"parted": parted(True, "fp32"), "fused": fused(), "torch": eager(LLAMA)}
-MODES = ("none", "selective", "full")
+MODES = ("none", "selective", "full", "op", "modules=core_attn", "modules=mlp", "modules=core_attn+mlp")
 
 
 def tapes(model: Model, name: str) -> list[Tape]:
@@ -96,8 +97,11 @@ def test_every_operator_has_its_moment(tape: Tape) -> None:
     for mode in MODES:
         there, back = forward(tape, mode), backward(tape, mode)
         assert [name for name, _ in there] == [node.name for node in tape.nodes]
-        again = [node.name for node in tape.recomputed(mode)]
-        assert [name for name, _ in back] == again + [node.name for node in reversed(tape.nodes)]
+        due = recomputed_before(tape, mode)
+        order = [[*(one.name for one in due.get(node.name, ())), node.name] for node in reversed(tape.nodes)]
+        assert [name for name, _ in back] == [name for names in order for name in names]
+        again = Counter(one.name for nodes in due.values() for one in nodes)
+        assert again == Counter(node.name for node in tape.recomputed(mode))
 
 
 @EVERY
@@ -105,7 +109,10 @@ def test_an_operator_lives_beside_what_it_reads_and_writes(tape: Tape) -> None:
     for mode in MODES:
         for node, (_, size) in zip(tape.nodes, forward(tape, mode), strict=True):
             assert size >= total(tape, *node.reads, *node.writes) + node.scratch
-        gradients = backward(tape, mode)[-len(tape.nodes) :]
+        due = recomputed_before(tape, mode)
+        places = itertools.accumulate(1 + len(due.get(node.name, ())) for node in reversed(tape.nodes))
+        moments = backward(tape, mode)
+        gradients = [moments[place - 1] for place in places]
         for node, (_, size) in zip(reversed(tape.nodes), gradients, strict=True):
             assert size >= total(tape, *node.keeps) + node.gradient_scratch
 
@@ -146,9 +153,9 @@ def test_a_residual_hands_its_gradient_on(tape: Tape) -> None:
 
 @EVERY
 def test_recomputing_never_lowers_the_moments_of_the_gradients(tape: Tape) -> None:
-    """What a gradient needs is there again when it runs; selective recomputation may hold a little more."""
+    """What is recomputed at once is there until its gradient runs; operator by operator a little more may be held."""
     plain = backward(tape, "none")
-    for mode in ("selective", "full"):
+    for mode in (mode for mode in MODES if tape.recomputing(mode).at_once):
         assert backward(tape, mode)[-1] == plain[-1]
         for (name, size), (same, kept) in zip(backward(tape, mode)[-len(plain) :], plain, strict=True):
             assert name == same

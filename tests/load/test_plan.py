@@ -261,7 +261,7 @@ BROKEN = {
     "settings-list": ("settings: {", "settings: [1] #", "field engine.settings: [1] is not a mapping"),
     "unknown-setting": ("zero: 1", "zeros: 1", "field engine.settings.zeros: unknown field. Did you mean 'zero'?"),
     "schedule": ("schedule: interleaved", "schedule: 1f1", "settings.schedule: unknown schedule '1f1'. Near: 1f1b"),
-    "recompute": ("recompute: full", "recompute: fulll", "unknown recompute 'fulll'. Near: full"),
+    "recompute": ("recompute: full", "recompute: fulll", "unknown recomputation 'fulll'. Near: full"),
     "recompute-true": ("recompute: full", "recompute: yes", "field engine.settings.recompute: True is not a text"),
     "optimizer": ("optimizer: adamw", "optimizer: adam", "unknown optimizer 'adam'. Near: adamw"),
     "zero-four": ("zero: 1", "zero: 4", "field engine.settings.zero: 4 is more than 3"),

@@ -222,3 +222,49 @@ def test_broken_files_are_answered_or_refused(name: str, tmp_path: Path) -> None
             assert str(error)
             assert "\n" not in str(error)
     assert answered
+
+
+READ_BACK = {
+    "full": "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    "full:uniform=4": "--recompute-granularity full --recompute-method uniform --recompute-num-layers 4",
+    "full:block=2": "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
+    "selective": "--recompute-granularity selective",
+    "modules=moe": "--recompute-granularity selective --recompute-modules moe",
+    "modules=core_attn+moe_act+layernorm": (
+        "--recompute-granularity selective --recompute-modules layernorm core_attn moe_act"
+    ),
+    "none": "--recompute-num-layers 2",
+}
+
+
+@pytest.mark.parametrize("word", READ_BACK)
+def test_what_megatron_recomputes_is_read(word: str, tmp_path: Path) -> None:
+    text = (FILES / "megatron_mixtral.sh").read_text()
+    (tmp_path / "run.sh").write_text(text.replace("--micro-batch-size 1", f"--micro-batch-size 1 {READ_BACK[word]}"))
+    found = gnomon.import_plan(tmp_path / "run.sh", on="B200")
+    assert found.plan.engine.settings["recompute"] == word
+    assert {one.option for one in found.ignored if one.affects} == READ["megatron_mixtral.sh"]["noted"]
+    if word != "none":
+        files = gnomon.export(found.plan, to="megatron").files
+        again = tmp_path / "again.sh"
+        again.write_text(files["run.sh"])
+        assert gnomon.import_plan(again, on="B200").plan.engine.settings["recompute"] == word
+
+
+def test_what_torchtitan_recomputes_is_read(tmp_path: Path) -> None:
+    """By operator, in full, every so many layers; a memory budget says nothing before it is compiled."""
+    file = tmp_path / "torchtitan.toml"
+    text = (FILES / "torchtitan_llama3_70b.toml").read_text()
+
+    def with_checkpointing(lines: str) -> Any:
+        assert text.count('mode = "full"') == 1
+        file.write_text(text.replace('mode = "full"', lines))
+        return gnomon.import_plan(file, on="H100:256").plan.engine.settings["recompute"]
+
+    assert with_checkpointing('mode = "selective"\nselective_ac_option = "op"') == "selective"
+    assert with_checkpointing('mode = "selective"\nselective_ac_option = "2"') == "every=2"
+    assert with_checkpointing('mode = "selective"\nselective_ac_option = "1"') == "full"
+    with pytest.raises(InputError, match="memory_budget is not modelled"):
+        with_checkpointing('mode = "memory_budget"')
+    with pytest.raises(InputError, match="is not a number of layers"):
+        with_checkpointing('mode = "selective"\nselective_ac_option = "two"')

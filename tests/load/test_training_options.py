@@ -211,9 +211,11 @@ def test_a_share_lies_between_none_and_all(share: str, tmp_path: Path) -> None:
         imported(tmp_path, f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json", ds=config)
 
 
-def test_layers_that_deepspeed_recomputes_together_are_noted(tmp_path: Path) -> None:
+def test_layers_that_deepspeed_recomputes_together(tmp_path: Path) -> None:
     full = f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json --recompute-granularity full"
     config = {"zero_optimization": {"stage": 1}}
-    assert noted(imported(tmp_path, f"{full} --recompute-method uniform --recompute-num-layers 1", ds=config)) == set()
+    for count, word in ((1, "full"), (4, "full:uniform=4")):
+        found = imported(tmp_path, f"{full} --recompute-method uniform --recompute-num-layers {count}", ds=config)
+        assert (noted(found), found.plan.engine.settings["recompute"]) == (set(), word)
     found = imported(tmp_path, f"{full} --recompute-method block --recompute-num-layers 4", ds=config)
-    assert noted(found) == {"4 layers recomputed at a time, block"}
+    assert noted(found) == {"the first 4 layers recomputed"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.cost.machine import Machine, priced_dtype
+from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
 from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Attention, Collective, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape

@@ -6,7 +6,7 @@ gradient. Bytes are per token; the tensor a tape begins with counts to it, the o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
 
@@ -22,16 +22,32 @@ def forward(tape: Tape, mode: str) -> list[Moment]:
 def backward(tape: Tape, mode: str) -> list[Moment]:
     """Live bytes at each operator of the backward pass, which begins with what stayed and the gradient of the
     result."""
-    sizes = tape.sizes
-    live = set(tape.stays(mode))
-    moments: list[Moment] = []
-    held = sizes[RESULT]
-    recomputed = tape.recomputed(mode)
-    if recomputed:
-        needed = frozenset(name for node in tape.nodes for name in node.keeps) | live
-        moments += [(name, held + size) for name, size in _forward(tape, recomputed, needed, live)]
-        live |= {name for node in recomputed for name in node.writes if name in needed}
-    return moments + list(_gradients(tape, live))
+    return list(_gradients(tape, tape.stays(mode), recomputed_before(tape, mode)))
+
+
+def recomputed_before(tape: Tape, mode: str) -> dict[str, tuple[TapeNode, ...]]:
+    """Nodes that run forward again before the gradient of a node, in order, by its name: all of them before the first,
+    or each part where something that it makes is wanted."""
+    found = tape.recomputing(mode)
+    if found.at_once:
+        again = tape.recomputed(mode)
+        return {tape.nodes[-1].name: again} if again else {}
+    parts = [tuple(node for node in tape.nodes if node.name in names) for names in found.parts]
+    there, due = set(found.stays), dict[str, tuple[TapeNode, ...]]()
+    for node in reversed(tape.nodes):
+        wanted, now = set(node.keeps) - there, set[str]()
+        while part := next((one for one in parts if wanted & _made(one)), ()):
+            parts.remove(part)
+            now |= {one.name for one in part}
+            there |= _made(part)
+            wanted = (wanted | {tensor for one in part for tensor in one.reads}) - there
+        if now:
+            due[node.name] = tuple(one for one in tape.nodes if one.name in now)
+    return due
+
+
+def _made(nodes: Iterable[TapeNode]) -> set[str]:
+    return {tensor for node in nodes for tensor in node.writes}
 
 
 def _forward(tape: Tape, nodes: Sequence[TapeNode], stays: Collection[str], start: Collection[str]) -> Iterator[Moment]:
@@ -61,10 +77,21 @@ class _Gradients:
         return True
 
 
-def _gradients(tape: Tape, live: set[str]) -> Iterator[Moment]:
-    sizes, state = tape.sizes, _Gradients()
+def _gradients(tape: Tape, stays: Collection[str], due: Mapping[str, Sequence[TapeNode]]) -> Iterator[Moment]:
+    sizes, state, live = tape.sizes, _Gradients(), set(stays)
     width = {0: sizes[RESULT]}
+    kept = [frozenset[str]()]
+    for node in tape.nodes:
+        kept.append(kept[-1].union(node.keeps))
+    pending = dict(due)
     for place, node in reversed(list(enumerate(tape.nodes))):
+        if again := pending.pop(node.name, ()):
+            # The source of a layer that is recomputed with those before it is what they have given again.
+            live |= {SOURCE} & {name for one in again for name in one.reads}
+            held = sum(width[buffer] for buffer in {*state.buffer.values()})
+            needed = kept[place + 1] | live
+            yield from ((name, held + size) for name, size in _forward(tape, again, needed, live))
+            live |= _made(again) & needed
         extra = node.gradient_scratch
         if node.passes_on:
             shared = state.buffer[node.writes[0]]
@@ -80,4 +107,5 @@ def _gradients(tape: Tape, live: set[str]) -> Iterator[Moment]:
         yield node.name, sum(sizes[name] for name in sorted(live)) + sum(used.values()) + extra
         for name in node.writes:
             state.buffer.pop(name, None)
-        live = {name for name in live if any(name in rest.keeps for rest in tape.nodes[:place])}
+        later = kept[place] | {name for nodes in pending.values() for one in nodes for name in one.reads}
+        live &= later

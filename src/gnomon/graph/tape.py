@@ -6,11 +6,12 @@ token, so that a tape is written once for any number of sequences.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gnomon.graph.ops import Op
 from gnomon.graph.style import Stream
+from gnomon.spec.recompute import NONE
 
 SOURCE, RESULT = "in", "out"
 """The names of the tensors a tape begins and ends with."""
@@ -49,7 +50,7 @@ class TapeNode:
     passes_on: bool = False
     """The gradient of what it writes is handed on to what it reads, without a copy."""
     cheap: bool = False
-    """Selective recomputation recomputes it rather than save what it wrote."""
+    """An engine's selective recomputation recomputes it rather than save what it wrote."""
     beside: tuple[str, ...] = ()
     """Nodes whose GEMMs this one's collectives of the backward pass may overlap with."""
     own_overlap: bool = False
@@ -62,6 +63,18 @@ class TapeNode:
     def gradients(self) -> tuple[str, ...]:
         """The tensors that it gives a gradient."""
         return () if self.detached else self.reads
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What of a tape is recomputed."""
+
+    stays: frozenset[str]
+    """The tensors between forward and backward."""
+    parts: tuple[frozenset[str], ...] = ()
+    """Nodes by name that are recomputed together, each part before the first gradient that needs what it makes."""
+    at_once: bool = True
+    """All of them before the first gradient of the tape instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +107,10 @@ class Tape:
     name: str
     nodes: tuple[TapeNode, ...]
     sizes: Mapping[str, float]
-    stored: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By recomputation mode, the tensors that stay between forward and backward; without an entry, every kept one."""
-    recomputes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By recomputation mode, the nodes that the backward pass recomputes."""
     pieces: tuple[Pieces, ...] = ()
     """Collectives that run in pieces beside GEMMs."""
+    recompute: Callable[[str], Recomputed] | None = field(default=None, compare=False)
+    """By recomputation mode, what stays and what the backward pass recomputes; None where all that is kept stays."""
 
     @property
     def parameters(self) -> float:
@@ -130,15 +141,20 @@ class Tape:
     def narrow_parameters(self) -> float:
         return sum(node.narrow_parameters for node in self.nodes)
 
+    def recomputing(self, mode: str) -> Recomputed:
+        if mode == NONE or self.recompute is None:
+            return Recomputed(frozenset(name for node in self.nodes for name in node.keeps))
+        return self.recompute(mode)
+
     def stays(self, mode: str) -> frozenset[str]:
-        return self.stored.get(mode, frozenset(name for node in self.nodes for name in node.keeps))
+        return self.recomputing(mode).stays
 
     def saved_activation_bytes(self, mode: str) -> float:
         """Bytes per token between forward and backward."""
         return sum(self.sizes[name] for name in sorted(self.stays(mode)))
 
     def recomputed(self, mode: str) -> tuple[TapeNode, ...]:
-        names = self.recomputes.get(mode, frozenset())
+        names = frozenset().union(*self.recomputing(mode).parts)
         return tuple(node for node in self.nodes if node.name in names)
 
     def priced_ops(self) -> tuple[Op, ...]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, Recipe
+from gnomon.spec.recompute import parse
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, Recipe
 
 
 def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Recipe:
@@ -23,7 +24,7 @@ def read_recipe(fields: Fields) -> Recipe:
     recipe = Recipe(
         micro_batch=fields.whole("micro_batch", default.micro_batch),
         schedule=_one_of(names(), fields, "schedule", default.schedule),
-        recompute=_one_of(RECOMPUTE, fields, "recompute", default.recompute),
+        recompute=parse(fields.text("recompute", default.recompute), fields.spot("recompute")).text,
         zero=fields.whole("zero", default.zero, least=0, most=MAX_ZERO),
         optimizer=_one_of(OPTIMIZERS, fields, "optimizer", default.optimizer),
         sequence_parallel=fields.flag("sequence_parallel", default.sequence_parallel),

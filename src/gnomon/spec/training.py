@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from gnomon.spec.recompute import RECOMPUTE as RECOMPUTE
+
 if TYPE_CHECKING:
     from gnomon.spec.loads.sequences import Sequences
 
-RECOMPUTE = ("none", "selective", "full")
 CP_COMMS = ("p2p", "a2a", "allgather")
 """How ranks that share a sequence meet each other's keys: keys travel around a ring, tokens are traded for heads, or
 every rank gathers all keys."""
@@ -85,6 +86,7 @@ class Recipe:
     schedule: str = "1f1b"
     """The order of a pipeline's passes, by its name in `gnomon.sim.training`."""
     recompute: str = "none"
+    """A word of `gnomon.spec.recompute`."""
     zero: int = 0
     """What data-parallel ranks share out: 1 optimizer states, 2 gradients too, 3 weights too."""
     optimizer: str = "adamw"

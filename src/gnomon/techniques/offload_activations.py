@@ -16,7 +16,7 @@ from gnomon.engines.training.layer_cost import cut_of, layer_tapes
 from gnomon.engines.training.side import SideColumns, SideGroup, part_bytes
 from gnomon.graph.tape import Tape
 from gnomon.sim.training.side import COPY_IN, COPY_OUT
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.recompute import choice_of
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import copy_bytes_s, no_host
@@ -163,8 +163,9 @@ def module_shares(case: TrainingCase, modules: str) -> tuple[Floats, ...]:
     plans, found = case.plans, np.zeros((len(case.table.chunks.kinds), case.plans.size))
     for (recompute, *choices), rows in plans.groups(("recompute", *CUT)):
         cut = cut_of(case.load.seq, case.dtype, dict(zip(CUT, choices, strict=True)))
+        mode = choice_of(int(recompute)).each
         tapes = layer_tapes(case.model, cut, case.traits).values()
-        found[:, rows] = np.array([_kept_share(tape, RECOMPUTE[recompute], names) for tape in tapes])[:, None]
+        found[:, rows] = np.array([_kept_share(tape, mode, names) for tape in tapes])[:, None]
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.graph.trained import check_trained
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.recompute import RECOMPUTE, UNIFORM
 
 VERSIONS = ENGINE.versions
 """Of spring 2021, when gathers of ZeRO 3 were not prefetched; of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG); of
@@ -71,6 +71,7 @@ class DeepSpeed:
             adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
             hybrid_shards=(3,) if self.version in MICS_VERSIONS else (),
             replicas_once=True,
+            recomputed_layers=(UNIFORM,),
         )
         return in_four_bytes(plain, dtype, parted_attention(plain.style))
 

@@ -25,6 +25,7 @@ from gnomon.engines.training.operations import (
 from gnomon.engines.training.wide import imported
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
+from gnomon.spec.recompute import FULL, UNIFORM, parse
 
 CONFIG_FLAGS = ("deepspeed_config", "deepspeed-config")
 OWN = {
@@ -169,15 +170,16 @@ def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Str
     full = full or granularity == "full"
     layers = options.whole("checkpoint-num-layers", "recompute-num-layers", default=1)
     method = options.text("recompute-method", default="uniform")
-    if full and (layers != 1 or method == "block"):
-        options.unmodelled(f"{layers} layers recomputed at a time, {method}", "priced as every layer by itself")
+    if full and method == "block":
+        options.unmodelled(f"the first {layers} layers recomputed", "priced as every layer")
+        layers = 1
     named = options.text("optimizer", default="adam" if own else "")
     if named not in ("", "adam"):
         raise InputError(f"the optimizer {named} is not modelled under DeepSpeed", where="--optimizer")
     if named and settings.optimizer not in ("", "adamw"):
         options.ignore(f"optimizer.type: {settings.optimizer}", "the program brings its own optimizer", affects=False)
     return Recipe(
-        recompute="full" if full else "selective" if selective else "none",
+        recompute=parse(f"{FULL}:{UNIFORM}={layers}").text if full else "selective" if selective else "none",
         zero=stage,
         dp_shard=_shards(settings.shards, strategy) if stage == 3 else 0,
         optimizer="adamw" if named else settings.optimizer or "adamw",

@@ -26,6 +26,7 @@ from gnomon.engines.training.rotary import BASE, rotary
 from gnomon.engines.training.wide import exported
 from gnomon.errors import InputError
 from gnomon.spec import AttentionMixer, DenseFfn, Plan
+from gnomon.spec.recompute import FULL, OP, UNIFORM, parse
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "deepspeed"
@@ -82,7 +83,7 @@ def config_text(job: TrainingJob) -> str:
     }
     if job.dtype == "bf16":
         config["data_types"] = {"grad_accum_dtype": "fp32"}
-    if job.recipe.recompute == "full":
+    if parse(job.recipe.recompute).each == FULL:
         config["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
     return json.dumps(config, indent=2) + "\n"
 
@@ -124,6 +125,10 @@ def check(job: TrainingJob) -> None:
     if recipe.optimizer != "adamw":
         message = f"Megatron-DeepSpeed trains with AdamW, not with {recipe.optimizer}"
         raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
+    choice = parse(recipe.recompute)
+    if choice.modules or choice.way == OP or choice.layers not in ("", UNIFORM):
+        message = f"Megatron-DeepSpeed does not recompute by {choice.text}"
+        raise InputError(message, where="engine.settings.recompute", hint="Use full or full:uniform=N.")
     if strategy.pp > 1 and recipe.schedule != "1f1b":
         message = f"DeepSpeed's pipeline has no schedule {recipe.schedule}"
         raise InputError(message, where="engine.settings.schedule", hint="Use 1f1b.")
@@ -236,7 +241,8 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
 
 
 def _step(job: TrainingJob) -> dict[str, Value]:
-    full = job.recipe.recompute == "full"
+    choice = parse(job.recipe.recompute)
+    full = choice.each == FULL
     values: dict[str, Value] = {
         "--micro-batch-size": job.recipe.micro_batch,
         "--global-batch-size": job.load.global_batch,
@@ -244,6 +250,7 @@ def _step(job: TrainingJob) -> dict[str, Value]:
         "--train-iters": steps_of(job),
         "--checkpoint-activations": full,
         "--deepspeed-activation-checkpointing": full,
+        "--checkpoint-num-layers": choice.count if choice.layers else False,
         "--recompute-granularity": "selective" if job.recipe.recompute == "selective" else False,
         "--use-flash-attn-v2": True,
         "--cpu-optimizer": bool(StateOffload.of(job)),

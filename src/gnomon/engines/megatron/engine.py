@@ -14,7 +14,8 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph.gemm_recipes import BLOCKS, CURRENT, DELAYED, GEMM_RECIPES, MXFP8, NVFP4
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, LatentAttention, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import RECOMPUTE, RUN
+from gnomon.spec.recompute import BLOCK, MODULES, RECOMPUTE, UNIFORM
+from gnomon.spec.training import RUN
 
 VERSIONS = ENGINE.versions
 """Of April 2021 (Narayanan et al., SC21), of mid 2022 (Korthikanti et al.), as the recipes of NeMo and Megatron-Bridge
@@ -108,6 +109,8 @@ class Megatron:
             hybrid_shards=(1, 2, 3) if today else (),
             schedules=SCHEDULES,
             uneven_stages=today,
+            recomputed_modules=tuple(MODULES) if today else (),
+            recomputed_layers=(UNIFORM,) if self.version == "2.4" else (BLOCK, UNIFORM),
             whole_sums=True,
             packings=BRIDGE_PACKINGS if self.version == BRIDGE else PACKINGS if today else PLAIN_PACKINGS,
             cuts_documents=today,

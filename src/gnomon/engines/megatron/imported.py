@@ -4,6 +4,7 @@ refused."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gnomon.engines.megatron.arguments import UNUSED
@@ -19,13 +20,14 @@ from gnomon.engines.training.operations import (
 from gnomon.engines.training.wide import ENVIRONMENT, imported
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
+from gnomon.spec.recompute import BLOCK, FULL, MODULES, SELECTIVE, UNIFORM, parse
 from gnomon.spec.training import BFD, WRAPPED
 
 PROGRAMS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_gpt")
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "a2a+p2p": "p2p"}
-_RECOMPUTED = {"full": "full", "selective": "selective"}
+_RECOMPUTED = {FULL: FULL, SELECTIVE: SELECTIVE}
 _REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})")
 MOST_PARTS = 100_000
 TRANSFORMER_ENGINE = "transformer_engine"
@@ -43,7 +45,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     shape = model_shape(options)
     strategy, stages = _degrees(options, shape.layers)
     strategy = replace(strategy, dp=data_parallel(program.ranks, strategy, program.name))
-    recipe = _recipe(options, strategy)
+    apart = bool(shape.experts) or options.flag("multi-latent-attention")
+    recipe = _recipe(options, strategy, apart)
     micro, seq = options.whole("micro-batch-size"), options.whole("seq-length")
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)
@@ -123,7 +126,8 @@ def _parts(layout: str) -> tuple[int, ...]:
     return tuple(part.count("t") for part in text.split("|"))
 
 
-def _recipe(options: TrainingOptions, strategy: Strategy) -> Recipe:
+def _recipe(options: TrainingOptions, strategy: Strategy, apart: bool) -> Recipe:
+    """`apart` where norms are kernels of their own."""
     named = options.text("optimizer", default="adam")
     if named not in _OPTIMIZERS:
         raise InputError(f"the optimizer {named} is not modelled", where="--optimizer")
@@ -136,7 +140,7 @@ def _recipe(options: TrainingOptions, strategy: Strategy) -> Recipe:
     zero = _zero(options, named)
     return Recipe(
         schedule="interleaved" if strategy.vp > 1 else "1f1b",
-        recompute=_recompute(options),
+        recompute=_recompute(options, apart),
         zero=zero,
         dp_shard=_shards(options, strategy) if zero else 0,
         optimizer=optimizer,
@@ -156,19 +160,33 @@ def _cp_comm(options: TrainingOptions) -> str:
     return _CP_COMMS[given[0]]
 
 
-def _recompute(options: TrainingOptions) -> str:
+def _recompute(options: TrainingOptions, apart: bool) -> str:
     found = options.choice(_RECOMPUTED, "recompute-granularity", "checkpoint-granularity", default="none")
     if options.flag("recompute-activations"):
         found = "selective"
     if options.flag("checkpoint-activations"):
         found = "full"
-    method, layers = options.text("recompute-method"), options.whole("recompute-num-layers", default=1, least=0)
-    if found == "full" and (method == "block" or layers != 1):
-        options.unmodelled(f"--recompute-method {method} --recompute-num-layers {layers}", "priced as every layer")
-    modules = options.text("recompute-modules", default="core_attn")
-    if found == "selective" and modules != "core_attn":
-        options.unmodelled(f"--recompute-modules {modules}", "priced as core_attn")
-    return found
+    method = options.choice({BLOCK: BLOCK, UNIFORM: UNIFORM}, "recompute-method", default=UNIFORM)
+    layers = options.whole("recompute-num-layers", "checkpoint-num-layers", default=1, least=0)
+    modules = options.text("recompute-modules", default="core_attn").split()
+    if found == FULL:
+        return parse(f"{FULL}:{method}={layers}").text if layers else "none"
+    if found != SELECTIVE or modules == ["core_attn"]:
+        return found
+    return parse(f"modules={'+'.join(_modules(options, modules, apart))}").text
+
+
+def _modules(options: TrainingOptions, given: Sequence[str], apart: bool) -> Iterator[str]:
+    """Of the modules to recompute, those that do something: Transformer Engine's dense layers have no norm of their
+    own."""
+    for name in given:
+        if name not in MODULES:
+            options.unmodelled(f"--recompute-modules {name}", "priced as saved")
+        elif name == "layernorm" and not apart:
+            why = "norms of dense layers are part of the GEMM behind them"
+            options.ignore(f"--recompute-modules {name}", why, affects=False)
+        else:
+            yield name
 
 
 def _zero(options: TrainingOptions, optimizer: str) -> int:

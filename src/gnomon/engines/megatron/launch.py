@@ -26,6 +26,7 @@ from gnomon.engines.training.stages import Stages
 from gnomon.engines.training.wide import exported, is_wide
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
+from gnomon.spec.recompute import EVERY, FULL, NONE, OP, SELECTIVE, UNIFORM, parse
 from gnomon.spec.training import WRAPPED
 from gnomon.spec.training_job import TrainingJob
 
@@ -160,6 +161,10 @@ def _check(job: TrainingJob) -> None:
         hint = f"It has {', '.join(_OPTIMIZERS)}."
         message = f"Megatron-LM has no optimizer {job.recipe.optimizer}"
         raise InputError(message, where="engine.settings.optimizer", hint=hint)
+    choice = parse(job.recipe.recompute)
+    if choice.layers == EVERY or choice.way == OP:
+        message = f"Megatron-LM does not recompute by {choice.text}"
+        raise InputError(message, where="engine.settings.recompute", hint="Use full, full:block=N or modules=mlp.")
     strategy = job.strategy
     check_experts(job.model, strategy, job.recipe)
     _check_offload(job)
@@ -224,15 +229,16 @@ def _batch(job: TrainingJob) -> dict[str, Value]:
 
 
 def _recompute(job: TrainingJob) -> dict[str, Value]:
-    if job.recipe.recompute == "full":
+    choice = parse(job.recipe.recompute)
+    if choice.each == FULL:
         return {
-            "--recompute-granularity": "full",
-            "--recompute-method": "uniform",
-            "--recompute-num-layers": 1,
+            "--recompute-granularity": FULL,
+            "--recompute-method": choice.layers or UNIFORM,
+            "--recompute-num-layers": choice.count or 1,
         }
-    if job.recipe.recompute == "selective":
-        return {"--recompute-granularity": "selective", "--recompute-modules": "core_attn"}
-    return {}
+    if choice.like == NONE:
+        return {}
+    return {"--recompute-granularity": SELECTIVE, "--recompute-modules": choice.modules or "core_attn"}
 
 
 def _copies(job: TrainingJob) -> int:

@@ -17,7 +17,8 @@ from gnomon.graph.gemm_recipes import CURRENT, GEMM_RECIPES, MXFP8, ROWS, ROWS_W
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import RECOMPUTE, RUN
+from gnomon.spec.recompute import EVERY, RECOMPUTE, WAYS
+from gnomon.spec.training import RUN
 
 VERSIONS = ENGINE.versions
 """Of 2024 and 2025 without and with torch.compile, and of 2026 with it and PyTorch 2.11's attention."""
@@ -85,6 +86,8 @@ class TorchTitan:
             pieces=not eager,
             hybrid_shards=(2, 3),
             schedules=SCHEDULES + (SPLIT if eager else ()),
+            recompute=WAYS,
+            recomputed_layers=(EVERY,),
             whole_sums=True,
             packings=(Packing("wrapped", (True,) if self.version == VERSIONS[-1] else (False,)),),
             gathers_forward=True,

@@ -29,6 +29,7 @@ from gnomon.engines.training.operations import ImportedTraining, ModelShape, Tra
 from gnomon.engines.training.wide import imported
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Recipe, Strategy
+from gnomon.spec.recompute import EVERY, OP, RECOMPUTE, parse
 
 WRAPPER, WRAPPED = "run_train.sh", "8"
 """TorchTitan's own script, and the processes that it starts where NGPU does not say it."""
@@ -218,12 +219,12 @@ def _batch(options: TrainingOptions, strategy: Strategy) -> tuple[int, Any]:
 
 def _recipe(options: TrainingOptions, strategy: Strategy, shards: int, moe: bool) -> Recipe:
     mode = options.text(CHECKPOINTING, default="selective")
-    if mode not in ("none", "selective", "full"):
-        options.unmodelled(f"activation checkpointing by {mode}", "priced as selective")
-        mode = "selective"
-    layers = options.text("activation_checkpoint.selective_ac_option", default="op")
-    if mode == "selective" and layers != "op":
-        options.unmodelled(f"every {layers} layers recomputed", "priced as recomputed by operator")
+    if mode not in RECOMPUTE:
+        message = f"activation checkpointing by {mode} is not modelled: what it saves is known once it is compiled"
+        raise InputError(message, where=options.where(CHECKPOINTING), hint="Use selective or full.")
+    layers = options.text("activation_checkpoint.selective_ac_option", default=OP)
+    if mode == "selective" and layers != OP:
+        mode = parse(f"{EVERY}={layers}", options.where("activation_checkpoint.selective_ac_option")).text
     named = options.text("optimizer.name", default="AdamW")
     if named not in ("AdamW", "Adam"):
         message = f"the optimizer {named} is not modelled under TorchTitan"

@@ -34,6 +34,7 @@ from gnomon.engines.training.stages import Stages
 from gnomon.engines.training.wide import exported, is_wide
 from gnomon.errors import InputError
 from gnomon.spec import Plan
+from gnomon.spec.recompute import parse
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "torchtitan"
@@ -87,6 +88,10 @@ def check(job: TrainingJob) -> None:
     if recipe.zero == 0 and strategy.cp > 1:
         message = "TorchTitan shards weights over the ranks of context parallelism"
         raise InputError(message, where="engine.settings.zero", hint="Use 2 or 3, or a cp of 1.")
+    choice = parse(recipe.recompute)
+    if choice.layers or choice.modules:
+        message = f"TorchTitan {VERSION} recomputes by operator or in full, not by {choice.text}"
+        raise InputError(message, where="engine.settings.recompute", hint="Use none, selective or full.")
     if strategy.pp > 1 and recipe.schedule not in SCHEDULES:
         hint = f"Use {', '.join(SCHEDULES)}."
         message = f"the recipe has no schedule {recipe.schedule}"
@@ -207,7 +212,7 @@ def _fields(job: TrainingJob) -> dict[str, str]:
         "validator": "Validator.Config(enable=False)",
         "training": _called("TrainingConfig", _training(job)),
         "parallelism": _called("ParallelismConfig", _parallelism(job)),
-        "activation_checkpoint": CHECKPOINTED[job.recipe.recompute],
+        "activation_checkpoint": CHECKPOINTED[parse(job.recipe.recompute).way],
         "compile": f'CompileConfig(enable=True, components=["model", "loss"]{_pieces(job)})',
     }
 

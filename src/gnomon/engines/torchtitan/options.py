@@ -10,6 +10,7 @@ TRAIN = "torchtitan.train"
 """What `torchrun -m` starts."""
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 CHECKPOINTED = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+CHECKPOINTED["op"] = CHECKPOINTED["selective"]
 """Activation checkpointing in a recipe."""
 RESHARDED = {2: "never", 3: "always"}
 """Whether weights are sharded again after the forward pass, by ZeRO stage."""

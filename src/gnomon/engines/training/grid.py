@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 from gnomon.sim.training import SCHEDULES, Schedule, code_of, names, usual_schedule
 from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import CP_COMMS, RECOMPUTE, SELDOM
+from gnomon.spec.recompute import code_of as recompute_code
+from gnomon.spec.recompute import name_of
+from gnomon.spec.training import CP_COMMS, SELDOM
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
-CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMMS}
-"""Names of choices whose columns hold their places."""
+CODES: dict[str, Callable[[str], int]] = {
+    "schedule": code_of, "recompute": recompute_code, "cp_comm": CP_COMMS.index
+}  # fmt: skip
+"""What columns hold of choices that have names."""
+NAMED: dict[str, Callable[[int], str]] = {
+    "schedule": names().__getitem__, "recompute": name_of, "cp_comm": CP_COMMS.__getitem__
+}  # fmt: skip
+"""The names of what they hold."""
 SELDOM_CHOSEN = ("dp_shard", "tp_overlap")
 """Columns that hold a setting of `spec.training.SELDOM` as it is."""
 CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap")
@@ -30,7 +38,8 @@ def _none() -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Degrees, micro-batches in sequences, and codes: places among the schedules, in `RECOMPUTE` and in `CP_COMMS`."""
+    """Degrees, micro-batches in sequences, and codes: of ways to recompute, and places among the
+    schedules and in `CP_COMMS`."""
 
     tp: Ints
     pp: Ints
@@ -91,6 +100,11 @@ class Grid:
         return self.expert_copies // self.replicas
 
     @property
+    def layered(self) -> Ints:
+        """The way to recompute of plans in which it is not the same in all layers; else 0."""
+        return np.asarray(layered(self.recompute))
+
+    @property
     def placement(self) -> Ints:
         """Where the stages of each plan's pipeline are: places in `PLACEMENTS`."""
         return np.array([PLACEMENTS.index(one.placement) for one in SCHEDULES.values()])[self.schedule]
@@ -122,7 +136,7 @@ class Grid:
         values |= {"micro_batch": recipe.micro_batch, "zero": recipe.zero}
         # Without a pipeline micro-batches go forward and back one by one, whatever the schedule.
         schedule = recipe.schedule if strategy.pp > 1 else usual_schedule(1).name
-        values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": code_of(schedule)}
+        values |= {"recompute": recompute_code(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
         values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         values |= {name: getattr(recipe, name) for name in SELDOM_CHOSEN}
@@ -131,7 +145,7 @@ class Grid:
 
     def having(self, **choices: Ints | int | str) -> Grid:
         """The same plans with other choices: one for all or one each, schedules and ways to recompute by name."""
-        codes = {name: CODED[name].index(one) if isinstance(one, str) else one for name, one in choices.items()}
+        codes = {name: CODES[name](one) if isinstance(one, str) else one for name, one in choices.items()}
         columns: dict[str, Any] = {name: np.broadcast_to(one, self.tp.shape) for name, one in codes.items()}
         return replace(self, **columns)
 
@@ -157,7 +171,7 @@ class Grid:
         return Recipe(
             micro_batch=int(self.micro_batch[row]),
             schedule=names()[int(self.schedule[row])],
-            recompute=RECOMPUTE[int(self.recompute[row])],
+            recompute=name_of(int(self.recompute[row])),
             zero=int(self.zero[row]),
             optimizer=optimizer,
             sequence_parallel=bool(self.sequence_parallel[row]),

@@ -10,10 +10,9 @@ from gnomon.graph.support import check_tower
 from gnomon.graph.trained import check_trained, heads_of, unpiped, unshared
 from gnomon.sim.training import Schedule, schedule, usual_schedule
 from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.recompute import FULL, parse
 from gnomon.spec.training_job import TrainingJob
 
-FULL = RECOMPUTE[-1]
 TRAINED_ON = ("NVIDIA", "AMD")
 """Vendors whose chips PyTorch's CUDA and ROCm builds run on, which Megatron-LM and the built-in runner need."""
 
@@ -223,7 +222,7 @@ def _check_schedule(job: TrainingJob) -> None:
     strategy, chosen = job.strategy, schedule(job.recipe.schedule, where="engine.settings.schedule")
     if strategy.pp == strategy.vp == 1:
         return
-    if chosen.splits_backward and job.recipe.recompute == FULL:
+    if chosen.splits_backward and parse(job.recipe.recompute).like == FULL:
         message = f"the schedule {chosen.name} splits the backward pass, and would have to keep what is recomputed"
         raise InputError(message, where="engine.settings.recompute", hint="Use none or selective.")
     if not chosen.takes_chunks(strategy.vp):

@@ -18,7 +18,7 @@ from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import TapeCost
 from gnomon.engines.training.split import deferred_bytes, split_backward
-from gnomon.engines.training.stages import Origin, Stages, kind_names
+from gnomon.engines.training.stages import ENDS, Origin, Stages, kind_names, mode_of
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
 from gnomon.graph.core import CoreAttention
@@ -31,7 +31,6 @@ from gnomon.spec import Batch, Block, Model
 from gnomon.spec.training import CP_COMMS
 from gnomon.spec.workload import Floats
 
-ENDS = ("embedding", "head")
 RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
 DECODED: Mapping[str, Callable[[int], Any]] = {
@@ -135,18 +134,18 @@ def units(
     passes = {
         name: (
             tapes.forward(tape, times, batch, contended),
-            tapes.backward(tape, _mode(name, recompute), times, batch, contended),
+            tapes.backward(tape, mode_of(name, recompute), times, batch, contended),
         )
         for name, tape in parts.items()
     }
     halves = {
-        name: split_backward(tape, _mode(name, recompute), times, batch, contended) for name, tape in parts.items()
+        name: split_backward(tape, mode_of(name, recompute), times, batch, contended) for name, tape in parts.items()
     }
-    kinds = [name for name in parts if name not in ENDS]
+    kinds = [name for name in parts if name not in ENDS][: len(weights)]  # in the first role
     clock_slowdown = _clock_slowdown(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
     return {
         name: _unit(
-            parts[name], _mode(name, recompute), passes[name], halves[name], clock_slowdown, machine, batch, traits
+            parts[name], mode_of(name, recompute), passes[name], halves[name], clock_slowdown, machine, batch, traits
         )
         for name in parts
     }
@@ -164,10 +163,6 @@ def useful_flops(parts: Mapping[str, Tape], layers: Mapping[str, int], batch: Ba
             if hasattr(op, "recomputed_flops"):
                 total = total - layers.get(name, 1) * op.count * op.recomputed_flops(batch)
     return total
-
-
-def _mode(part: str, recompute: str) -> str:
-    return "none" if part in ENDS else recompute
 
 
 def _clock_slowdown(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeCost]]) -> Floats:
@@ -207,7 +202,7 @@ def _unit(
     traits: Traits,
 ) -> LayerCost:
     forward, backward = passes
-    power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
+    power, launch_s = machine.profile.power, traits.launch_of(mode)
     again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
     # What the kernels of a gradient compute again inside.
     back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, RECOMPUTING))
@@ -238,7 +233,7 @@ def _unit(
 
 def sizes(parts: Mapping[str, Tape], recompute: str, batch: Batch) -> dict[str, dict[str, Floats]]:
     """Parameters and bytes of every piece, by the field names of `LayerCost`."""
-    return {name: _sizes(tape, _mode(name, recompute), batch) for name, tape in parts.items()}
+    return {name: _sizes(tape, mode_of(name, recompute), batch) for name, tape in parts.items()}
 
 
 def _sizes(tape: Tape, mode: str, batch: Batch) -> dict[str, Floats]:

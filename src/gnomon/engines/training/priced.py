@@ -19,7 +19,7 @@ from gnomon.engines.training.traits import Traits
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.spec import Batch, Model, TrainingLoad
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.recompute import NONE, choice_of, name_of
 from gnomon.spec.workload import Floats
 
 
@@ -39,7 +39,8 @@ def priced(
         batch, factor = found.batch, found.of_each(each.factor if each else None)
         times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch, factor), machine, traits, batch)
         for key, mode in ways:
-            made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
+            parts = stages.in_roles(cuts[key])
+            made = units(parts, name_of(mode), times, machine, batch, traits, stages.weights)
             rows.add(
                 {
                     part: {one.name: found.mean(getattr(unit, one.name)) for one in fields(LayerCost)}
@@ -77,7 +78,7 @@ def node_seconds(
 ) -> Iterator[NodeSeconds]:
     """Of every row, those with the same cut and way to recompute together."""
     stages, rows = Stages(model, grid.stage_layers), _Rows(grid, RowBatches(model, load, grid))
-    counts = np.bincount(stages.order, minlength=len(stages.kinds)).tolist()
+    counts = np.bincount(stages.order, minlength=len(stages.origins)).tolist()
     often = dict(zip(kind_names(len(counts)), counts, strict=True))
     for cp, ways in rows.by_context():
         cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
@@ -85,7 +86,8 @@ def node_seconds(
         batch = found.batch
         times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch), machine, traits, batch)
         for key, mode in ways:
-            made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
+            least = NONE if choice_of(mode).layers else name_of(mode)  # layers that are not recomputed take no longer
+            made = units(cuts[key], least, times, machine, batch, traits, stages.weights)
             mine = next(place for agreed, place in rows.groups if agreed == (*key, mode))
             entry = np.arange(batch.size) if found.entry is None else found.entry
             yield NodeSeconds(cp=cp, rows=mine, entry=entry, **_at_least(made, often, batch.size))
@@ -133,12 +135,12 @@ def _last_wave(op: Op, tile: tuple[int, int], machine: Machine, batch: Batch) ->
 
 def sized(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> dict[str, dict[str, Floats]]:
     """Parameters and bytes of the pieces of every row, by its fullest micro-batch."""
-    rows = _Rows(grid, RowBatches(model, load, grid))
+    rows, stages = _Rows(grid, RowBatches(model, load, grid)), Stages.of(model, grid)
     for cp, ways in rows.by_context():
         cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
         batch = rows.batches.fullest(cp)
         for key, mode in ways:
-            rows.add(unit_sizes(cuts[key], RECOMPUTE[mode], batch))
+            rows.add(unit_sizes(stages.in_roles(cuts[key]), name_of(mode), batch))
     return rows.columns()
 
 

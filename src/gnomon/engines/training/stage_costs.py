@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,32 @@ class StageCosts:
         """What the fullest layer of a rank needs beside what stays."""
         counts = self.on_rank(rank)
         most: Floats = np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
-        return most
+        return most if self.stages.roles == 1 else np.where(self.grid.layered, self._unlike(rank), most)
+
+    def _unlike(self, rank: Ints | int) -> Floats:
+        """Where layers are not all recomputed alike: what later ones saved is gone when one runs backward, and those
+        that are recomputed together with it are there again."""
+        found, where = np.zeros(self.grid.size), np.broadcast_to(rank, self.grid.tp.shape)
+        for shape, rows in ((shape, rows) for shape, rows in self.groups if shape.layered):
+            for place in np.unique(where[rows]).tolist():
+                mine = rows[where[rows] == place]
+                for part in self.stages.parts_of(shape, place):
+                    beside, gone = self.beside(part, mine), np.zeros(mine.size)
+                    for kind, there in zip(reversed(part), reversed(beside), strict=True):
+                        found[mine] = np.maximum(found[mine], self.kinds[kind].peak_bytes[mine] + there - gone)
+                        gone = gone + self.kinds[kind].saved_activation_bytes[mine]
+        return found
+
+    def beside(self, part: Sequence[int], rows: Ints) -> list[Floats]:
+        """Bytes that the layers before one of a part hold when it runs backward, of those recomputed together."""
+        if self.stages.roles == 1:
+            return [np.zeros(rows.size)] * len(part)
+        found = [np.zeros(rows.size)]
+        for before, kind in pairwise(part):
+            there, plain = self.kinds[before], self.kinds[self.stages.plain(before)]
+            more = plain.saved_activation_bytes[rows] - there.saved_activation_bytes[rows]
+            found.append((found[-1] + more) * self.stages.is_within(kind))
+        return found[: len(part)]
 
     def saved_activation_bytes(self, shape: PipelineShape, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
         """The kind of each chunk of a rank by the layers it holds, and what one pass leaves of each: [rows, kinds]."""

@@ -20,7 +20,7 @@ from gnomon.engines.training.priced import priced as priced_pieces
 from gnomon.engines.training.priced import sized
 from gnomon.engines.training.side import SideGroup
 from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
-from gnomon.engines.training.stages import Stages, kind_names
+from gnomon.engines.training.stages import Stages
 from gnomon.engines.training.traits import Traits, Update
 from gnomon.graph.gemm_recipes import HALF
 from gnomon.sim.training.placement import LOOP, PLACEMENTS
@@ -126,7 +126,7 @@ def _picked(value: Any, rows: Ints) -> Any:
 
 def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:
     """All rows of a grid without their seconds: a search finds which plans fit before it prices them."""
-    grid, stages = _as_sharded(grid), Stages(model, grid.stage_layers)
+    grid, stages = _as_sharded(grid), Stages.of(model, grid)
     found = sized(model, load, grid, traits, dtype)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     nothing = np.broadcast_to(0.0, grid.tp.shape)
@@ -140,7 +140,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
             saved_activation_bytes=_until_backward(grid, unit["saved_activation_bytes"], unit["deferred_bytes"]),
             peak_bytes=np.maximum(unit["forward_peak_bytes"], unit["backward_peak_bytes"]),
         )
-        for unit in (found[name] for name in kind_names(len(stages.kinds)))
+        for unit in (found[name] for name in stages.names)
     ]
     first, last = found["embedding"], found["head"]
     sent = sent_bytes(most_tokens(model, load, grid), model.hidden, WORKING.get(dtype, dtype), grid)
@@ -200,7 +200,7 @@ def figures(
     each: EachRow | None = None,
 ) -> StepTable:
     """All rows of a grid. `each` tells the rows of one plan apart."""
-    grid, stages = _as_sharded(grid), Stages(model, grid.stage_layers)
+    grid, stages = _as_sharded(grid), Stages.of(model, grid)
     priced = priced_pieces(model, load, grid, machine, traits, dtype, each, stages)
     wire = CommModel(model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), each)
     sent = sent_bytes(most_tokens(model, load, grid), model.hidden, wire.dtype, grid)
@@ -213,14 +213,14 @@ def figures(
         frozen=last.frozen + copied * (first.parameters == 0),
     )
     ends = {name: _end(wire, unit) for name, unit in (("first", first), ("last", last))}
-    kinds = [_layer(wire, priced[name], stages, grid) for name in kind_names(len(stages.kinds))]
+    kinds = [_layer(wire, priced[name], stages, grid) for name in stages.names]
     chunks = StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
     own = _fullest(chunks, first, last)
     recipe = traits.style.recipe
     narrow = (Update("optimizer.narrow", HALF * recipe.reads, recipe.weight_bytes),)
     cast = wire.updates(narrow, chunks.narrow) if np.any(chunks.narrow) else 0.0
     whole = micros * grid.dp * grid.cp * grid.tp
-    total = {name: whole * _total(priced, stages, name) for name in ("flops", "recomputed_flops", "energy_j")}
+    total = {name: whole * _total(priced, stages, grid, name) for name in ("flops", "recomputed_flops", "energy_j")}
     update_s = wire.update(own) + cast
     total["energy_j"] = total["energy_j"] + grid.ranks * streaming_w(machine.profile.power, machine.chip) * update_s
     return StepTable(
@@ -268,11 +268,10 @@ def _frozen(unit: LayerCost) -> FrozenWeights:
     return FrozenWeights(unit.frozen, unit.packed_bytes)
 
 
-def _total(priced: Mapping[str, LayerCost], stages: Stages, name: str) -> Floats:
+def _total(priced: Mapping[str, LayerCost], stages: Stages, grid: Grid, name: str) -> Floats:
     """Of the whole network on one rank of each part."""
-    counts = np.bincount(stages.order, minlength=len(stages.kinds)).tolist()
-    names = kind_names(len(counts))
-    body: Floats = sum((n * getattr(priced[kind], name) for n, kind in zip(counts, names, strict=True)), np.zeros(1))
+    counts = zip(stages.total(grid), stages.names, strict=True)
+    body: Floats = sum((n * getattr(priced[kind], name) for n, kind in counts), np.zeros(1))
     return np.asarray(body + getattr(priced["embedding"], name) + getattr(priced["head"], name))
 
 

@@ -15,7 +15,7 @@ from gnomon.graph.layers import NodePass
 from gnomon.graph.style import KernelStyle
 from gnomon.sim.training import names
 from gnomon.spec import Chip
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.recompute import FULL, INSIDE, RECOMPUTE, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,10 @@ class Traits:
     """Whether they go with tensor parallelism."""
     recompute: tuple[str, ...] = RECOMPUTE
     """Ways to recompute activations that it has."""
+    recomputed_modules: tuple[str, ...] = ()
+    """Modules of `spec.recompute.MODULES` that it recomputes by themselves."""
+    recomputed_layers: tuple[str, ...] = ()
+    """Choices of layers (`spec.recompute.LAYERS`) that it recomputes in full, where not all are."""
     fills_pipelines: bool = False
     """Schedules need as many micro-batches as give every rank work at once."""
     whole_sums: bool = False
@@ -189,6 +193,10 @@ class Traits:
     def of_chip(self, chip: Chip) -> Mapping[str, float]:
         """Relative efficiency of kernels on a chip's architecture."""
         return self.efficiency.get(chip.architecture.partition(" ")[0], {})
+
+    def launch_of(self, mode: str) -> float:
+        """Host seconds to launch a kernel of a layer that is recomputed so."""
+        return self.launch_s.get(FULL if mode == INSIDE else parse(mode).like, 0.0)
 
     def overlaps(self, pp: Any) -> Any:
         """Whether gradients of a plan, or of each of many, are reduced overlapped with its backward passes."""

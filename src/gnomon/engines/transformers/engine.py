@@ -101,9 +101,6 @@ class Transformers:
             raise InputError(
                 f"ZeRO {recipe.zero} is not priced under transformers", where="engine.settings.zero", hint=hint
             )
-        if recipe.recompute not in self.traits(model).recompute:
-            message = "gradient checkpointing recomputes whole layers under transformers"
-            raise InputError(message, where="engine.settings.recompute", hint="Use full or none.")
         if recipe.optimizer not in optimizers():
             hint = f"Use {' or '.join(optimizers())}."
             message = f"{recipe.optimizer} is not priced under transformers"

@@ -34,6 +34,7 @@ from gnomon.engines.transformers.trainer import TEXT
 from gnomon.engines.transformers.trainer_rows import ROWS, rows_text
 from gnomon.errors import InputError
 from gnomon.spec import Plan
+from gnomon.spec.recompute import FULL, NONE
 from gnomon.spec.training import BALANCED, BFD, FFD, GROUP_BY_LENGTH
 from gnomon.spec.training_job import TrainingJob
 
@@ -98,7 +99,7 @@ def check(job: TrainingJob) -> None:
         hint = f"It has {', '.join(OPTIMIZERS)}."
         message = f"the Trainer has no optimizer {job.recipe.optimizer}"
         raise InputError(message, where="engine.settings.optimizer", hint=hint)
-    if job.recipe.recompute == "selective":
+    if job.recipe.recompute not in (NONE, FULL):
         message = "gradient checkpointing recomputes whole layers under transformers"
         raise InputError(message, where="engine.settings.recompute", hint="Use full or none.")
     if job.recipe.optimizer in WEIGHTS and job.dtype != "bf16":
@@ -212,7 +213,7 @@ def _arguments(job: TrainingJob) -> dict[str, Any]:
         "max_steps": steps_of(job),
         "bf16": mixed == "bf16",
         "fp16": mixed == "fp16",
-        "gradient_checkpointing": job.recipe.recompute == "full",
+        "gradient_checkpointing": job.recipe.recompute == FULL,
         "optim": OPTIMIZERS[job.recipe.optimizer],
         "learning_rate": RATE,
         "lr_scheduler_type": "cosine",

@@ -12,9 +12,9 @@ from gnomon.cost import tapes
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.lines import operator_line
 from gnomon.cost.machine import COLLECTIVES
-from gnomon.engines.training.layer_cost import ENDS, tapes_of, units
+from gnomon.engines.training.layer_cost import tapes_of, units
 from gnomon.engines.training.memory import has_ends
-from gnomon.engines.training.stages import kind_names
+from gnomon.engines.training.stages import mode_of
 from gnomon.errors import InputError, placed
 from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
@@ -137,15 +137,16 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
     """Operators of the busiest rank over all micro-batches, then the other parts of the step."""
     job, found = step.job, step.figures
     micros = int(found.micros[0])
-    parts, batch = tapes_of(job.model, step.cut, step.traits), step.batch
+    stages, batch = found.chunks.stages, step.batch
+    parts = stages.in_roles(tapes_of(job.model, step.cut, step.traits))
     busiest = int(np.argmax(step.timeline.busy_s))
     counts = [int(layers[0]) for layers in found.chunks.on_rank(busiest)]
-    runs = dict(zip(kind_names(len(counts)), counts, strict=True))
+    runs = dict(zip(stages.names, counts, strict=True))
     first, last = (int(held[0]) for held in has_ends(found.grid, busiest))
     runs |= {"embedding": first, "head": last}
     spent = 0.0
     for name, tape in parts.items():
-        mode = "none" if name in ENDS else job.recipe.recompute
+        mode = mode_of(name, job.recipe.recompute)
         for line in _operators(step, parts, tape, mode, batch, runs[name] * micros):
             spent += line.time_s.value
             yield line

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.training import Grid
-from gnomon.engines.training.grid import CODED, COLUMNS, SELDOM_CHOSEN
+from gnomon.engines.training.grid import COLUMNS, NAMED, SELDOM_CHOSEN
 from gnomon.planning.training.search import Search
 
 SWITCHES = ("sequence_parallel",)
@@ -32,6 +32,6 @@ def searched_axes(searches: Sequence[Search]) -> dict[str, tuple[Any, ...]]:
 
 def _values(name: str, grids: Sequence[Grid]) -> tuple[Any, ...]:
     listed = np.unique(np.concatenate([np.unique(getattr(grid, name)) for grid in grids])).tolist()
-    if name in CODED:
-        return tuple(CODED[name][place] for place in listed)
+    if name in NAMED:
+        return tuple(map(NAMED[name], listed))
     return tuple(map(bool, listed)) if name in SWITCHES else tuple(listed)

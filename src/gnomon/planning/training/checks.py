@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gnomon.engines import TrainingEngine, training_engine, training_engines
 from gnomon.engines.training.job import check_job
+from gnomon.engines.training.recomputed import check_recompute
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError
 from gnomon.graph.gemm_recipes import GEMM_RECIPES
@@ -30,8 +31,10 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_schedule(job, engine)
     check_stages(job, engine)
     check_shards(job, engine)
-    check_dtype(job.pool, job.model, job.dtype, engine.traits(job.model, job.recipe.optimizer, job.dtype))
+    traits = engine.traits(job.model, job.recipe.optimizer, job.dtype)
+    check_dtype(job.pool, job.model, job.dtype, traits)
     check_pieces(job, engine)
+    check_recompute(job.model, job.recipe.recompute, job.load, traits, engine.title)
     strategy = job.strategy
     check_chips(strategy.ranks)
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)

@@ -45,7 +45,7 @@ def useful_share(step: TrainingStep) -> float:
     load, sequences = job.load, job.load.sequences
     assert sequences is not None
     parts, stages = tapes_of(job.model, step.cut, step.traits), step.figures.chunks.stages
-    counts = np.bincount(stages.order, minlength=len(stages.kinds)).tolist()
+    counts = np.bincount(stages.order, minlength=len(stages.origins)).tolist()
     layers = dict(zip(kind_names(len(counts)), counts, strict=True))
     real = sequences.real(load.seq)
     if sequences.packs and not sequences.document_masking:

@@ -8,10 +8,12 @@ from functools import cached_property
 from itertools import accumulate, islice
 from typing import NamedTuple
 
+import numpy as np
+
 from gnomon.cost.tapes import Times, price
-from gnomon.engines.training.layer_cost import ENDS, ops_of, tapes_of
+from gnomon.engines.training.layer_cost import ops_of, tapes_of
 from gnomon.engines.training.split import deferred_bytes
-from gnomon.engines.training.stages import kind_names
+from gnomon.engines.training.stages import ENDS, mode_of
 from gnomon.graph import liveness
 from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
@@ -60,6 +62,8 @@ class MemoryPiece(NamedTuple):
     backward_s: float
     input_s: float = 0.0
     """The backward by input alone, where that by weight is apart."""
+    beside: float = 0.0
+    """Bytes of other layers that are recomputed together with it, while it runs backward."""
 
 
 class RankWalk:
@@ -84,15 +88,15 @@ class RankWalk:
             return MemoryPiece("", *passes[part], *seconds)
 
         first, last = end("first", "embedding"), end("last", "head")
-        stages, names, shape = chunks.stages, kind_names(len(chunks.kinds)), chunks.shape_of(0)
+        stages, names, shape = chunks.stages, chunks.stages.names, chunks.shape_of(0)
         edges = [0, *accumulate(stages.sizes(shape.parts).tolist())]
         found = []
-        for stage in shape.stages[self.rank].tolist():
-            kinds = stages.order[edges[stage] : edges[stage + 1]].tolist()
+        for stage, kinds in zip(shape.stages[self.rank].tolist(), stages.parts_of(shape, self.rank), strict=True):
             lead = chunks.kinds[kinds[0] if kinds else 0]
             # What the first layer of a chunk adds is spread over all of them.
             leads = (lead.lead_forward_s, lead.lead_backward_s, lead.lead_input_s)
             forward, backward, by_input = (float(each[0]) / max(len(kinds), 1) for each in leads)
+            beside = [float(size[0]) for size in chunks.beside(kinds, np.zeros(1, np.int64))]
             chunk = [
                 MemoryPiece(
                     f"layer {edges[stage] + place} ",
@@ -100,6 +104,7 @@ class RankWalk:
                     float(chunks.kinds[kind].forward_s[0]) + forward,
                     float(chunks.kinds[kind].backward_s[0]) + backward,
                     float(chunks.kinds[kind].input_s[0]) + by_input,
+                    beside[place],
                 )
                 for place, kind in enumerate(kinds)
             ]
@@ -198,7 +203,7 @@ class RankWalk:
             seconds = piece.backward_s if whole else piece.input_s
             below -= piece.backward.held if whole else 0.0
             own = piece.backward.held - piece.backward.kept if whole else -piece.backward.kept
-            yield from piece.backward.at(start_s, seconds, below + own, label + piece.label)
+            yield from piece.backward.at(start_s, seconds, below + own + piece.beside, label + piece.label)
             start_s += seconds
 
     def _to_open(self, most: int) -> set[int] | None:
@@ -232,22 +237,21 @@ def _passes(step: TrainingStep) -> dict[str, tuple[MemoryPass, MemoryPass]]:
     """Embedding, layer and head of one micro-batch, forward and backward. The embedding holds nothing back: no gradient
     of an input is waited for, so that its weights need not come later."""
     job = step.job
-    tapes = tapes_of(job.model, step.cut, step.traits)
+    tapes = step.figures.chunks.stages.in_roles(tapes_of(job.model, step.cut, step.traits))
     batch = step.batch
     times = price(ops_of([tapes]), step.machine, batch)
     tokens, splits = float(batch.tokens[0]), step.figures.grid.splits[0]
     return {
-        name: _both(
-            tape, "none" if name in ENDS else job.recipe.recompute, times, tokens, bool(splits) and name != ENDS[0]
-        )
+        name: _both(tape, mode_of(name, job.recipe.recompute), times, tokens, bool(splits) and name != ENDS[0])
         for name, tape in tapes.items()
     }
 
 
 def _both(tape: Tape, mode: str, times: Times, tokens: float, splits: bool) -> tuple[MemoryPass, MemoryPass]:
     there = [node.forward for node in tape.nodes]
-    back = [node.forward for node in tape.recomputed(mode)]
-    back += [node.dgrad + node.wgrad for node in reversed(tape.nodes)]
+    due, back = liveness.recomputed_before(tape, mode), list[tuple[Op, ...]]()
+    for node in reversed(tape.nodes):
+        back += [*(one.forward for one in due.get(node.name, ())), node.dgrad + node.wgrad]
     kept = tape.saved_activation_bytes(mode) * tokens
     held = max(kept, deferred_bytes(tape) * tokens) if splits else kept
     return (

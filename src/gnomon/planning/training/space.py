@@ -23,7 +23,8 @@ from gnomon.graph.trained import heads_of, tower_blocks, unpiped, unshared
 from gnomon.planning.training.checks import CHIPS
 from gnomon.sim.training import SCHEDULES, Schedule, code_of, usual_schedule
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import CP_COMMS, RECOMPUTE
+from gnomon.spec.recompute import code_of as code_of_recompute
+from gnomon.spec.training import CP_COMMS
 
 NAMES = COLUMNS
 SHARED = ("tp", "pp", "dp", "cp", "cp_comm", "ep", "expert_tp")
@@ -142,12 +143,12 @@ def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
     """Ways to recompute, each of which saves memory over the one before: beside fused attention, selective may not."""
     stages, cut = Stages(model), Cut(seq=load.seq)
     tapes = layer_tapes(model, cut, traits).values()
-    kept = [
-        sum(n * tape.saved_activation_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True))
-        for mode in RECOMPUTE
-    ]
-    ways = [place for place, mode in enumerate(RECOMPUTE) if mode in traits.recompute]
-    return tuple(one for one in ways if all(kept[one] < MIN_GAIN * kept[before] for before in ways if before < one))
+    found: dict[str, float] = {}
+    for mode in traits.recompute:
+        kept = sum(n * tape.saved_activation_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True))
+        if all(kept < MIN_GAIN * before for before in found.values()):
+            found[mode] = kept
+    return tuple(map(code_of_recompute, found))
 
 
 def _runs(
@@ -196,7 +197,7 @@ class Choices:
     def _unsplit(self, found: Ints) -> NDArray[np.bool_]:
         """Plans whose backward passes the engine cannot split."""
         _, _, _, zero, recompute, _ = found
-        allowed = [RECOMPUTE.index(mode) for mode in self.traits.split_recompute]
+        allowed = [code_of_recompute(mode) for mode in self.traits.split_recompute]
         return np.asarray(~np.isin(recompute, allowed) | (zero > self.traits.split_zero))
 
     def _able(self, schedule: Schedule, pp: int, vp: int, micros: int) -> bool:

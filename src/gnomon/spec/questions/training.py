@@ -10,8 +10,9 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
 from gnomon.spec.questions.run import RunQuestion, check_run
+from gnomon.spec.recompute import parse
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, RECOMPUTE, SAMPLINGS, SETTINGS, TrainingLoad
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, SAMPLINGS, SETTINGS, TrainingLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,6 @@ MOST_TOKENS = 2**31
 MOST_IMAGES = 100_000
 MOST_MTP = 64
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMMS),
     "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
@@ -41,6 +41,12 @@ OPTIMIZER_HELP = (
 CP_COMM_HELP = (
     "How context-parallel ranks exchange keys and values, as Megatron's --cp-comm-type: p2p (ring attention, where it "
     "is not given), a2a (Ulysses: tokens for heads) or allgather."
+)
+RECOMPUTE_HELP = (
+    "What the backward pass recomputes to save memory: none (where it is not given), selective (what the engine means "
+    "by it), full, op (by operator), modules=core_attn+mlp (also moe, moe_act, layernorm, mla_up_proj, "
+    "shared_experts), full:block=4 (the first 4 layers of each stage), full:uniform=2 (2 layers at a time) or every=2 "
+    "(every second layer)."
 )
 LENGTHS_HELP = (
     "Tokens of sequences that differ, cut to --seq: lognormal:mean=700,cv=1.2, lognormal:p50=400,p99=6000, "
@@ -155,6 +161,8 @@ def check_names(question: Question) -> None:
         value = getattr(question, name)
         if value is not None and name in NAMES and value not in NAMES[name][1]:
             raise unknown_name(NAMES[name][0], value, NAMES[name][1], where=each.where)
+        if value is not None and name == "recompute":
+            parse(value, each.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +190,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--schedule", "schedule", "NAME", "Order of the pipeline's passes: {schedules}.", default=None
     )
     recompute: str | None = flag(
-        "--recompute", "recompute", "MODE", "What the backward pass recomputes to save memory: none (where it is not "
-        "given), selective or full.", default=None,
+        "--recompute", "recompute", "MODE", RECOMPUTE_HELP, default=None,
     )  # fmt: skip
     sequence_parallel: bool = flag(
         "--sequence-parallel/--no-sequence-parallel", "switch", "",
@@ -211,7 +218,8 @@ class SimulateTrainingQuestion(TrainingQuestion):
     @property
     def recipe_given(self) -> dict[str, Any]:
         """The settings of a recipe as they were asked for, None where nothing was."""
-        return {name: getattr(self, name) for name in SETTINGS}
+        given = {name: getattr(self, name) for name in SETTINGS}
+        return given | {"recompute": self.recompute and parse(self.recompute).text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
