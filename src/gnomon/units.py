@@ -103,6 +103,16 @@ def parse_watts(text: str | float, where: str = "") -> float:
     return watts
 
 
+def parse_money(text: str | float, where: str = "") -> float:
+    """Dollars: `$1.5M`, `1M$`, `500k`, `2e6`, or a number."""
+    if isinstance(text, str):
+        amount = text.strip().removeprefix("$").removesuffix("$")
+        if not amount.strip():
+            raise InputError(f"'{text}' is not an amount such as 1M$", where=where)
+        return parse_count(amount, where)
+    return _checked(_number(text, "an amount", where), text, "an amount", where)
+
+
 def check_rate(per_second: float, where: str, text: str = "") -> float:
     """A rate, once it is above zero and within `RATES_PER_S`; `text` is how it was given."""
     shown, (low, high) = text or f"{per_second:g}", RATES_PER_S

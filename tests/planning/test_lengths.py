@@ -28,7 +28,7 @@ from gnomon.spec import Batch
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.loads.documents import Documents
 from gnomon.spec.loads.packing import PackedRows
-from gnomon.spec.questions.training import PlanTrainingQuestion
+from gnomon.spec.questions.objectives import PlanTrainingQuestion
 from gnomon.spec.training import PACKINGS
 
 SPREAD = "lognormal:mean=500,cv=1.5"

@@ -13,16 +13,17 @@ from gnomon.load.reliability import fault_tolerance, on_grid
 from gnomon.load.training import bind_training, with_lengths
 from gnomon.planning.run import with_failures
 from gnomon.planning.training.best import plan_asked
+from gnomon.planning.training.objectives import Site
 from gnomon.planning.training.packings import idle_lengths
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import TrainingPlanReport
-from gnomon.spec.questions.training import PlanTrainingQuestion
+from gnomon.spec.questions.objectives import PlanTrainingQuestion
 
 
 def plan_training(
     model: str | Path | Model,
     *,
-    cluster: str | Pool,
+    cluster: str | Pool | Sequence[str | Pool],
     seq: int,
     global_batch: int,
     tokens: float | None = None,
@@ -44,6 +45,11 @@ def plan_training(
     restart_time_s: float | None = None,
     repair_time_s: float | None = None,
     grid: str | None = None,
+    objective: str | None = None,
+    deadline_s: float | None = None,
+    budget_usd: float | None = None,
+    fewest_gpus: bool = False,
+    longest_context: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> TrainingPlanReport:  # fmt: skip
     """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
@@ -62,21 +68,29 @@ def plan_training(
         seed=seed, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
         checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode, spares=spares,
         detection_time_s=detection_time_s, restart_time_s=restart_time_s, repair_time_s=repair_time_s, grid=grid,
+        objective=objective, deadline_s=deadline_s, budget_usd=budget_usd, fewest_gpus=fewest_gpus,
+        longest_context=longest_context,
     )  # fmt: skip
     return answer(question, progress)
 
 
 def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | None = None) -> TrainingPlanReport:
     """The best plan that a question asks for, with the command that starts it."""
-    limit = question.power_limit_w
+    sites = [_site(question, cluster) for cluster in question.clusters]
     with placed(question.places()):
-        bound = bind_training(question.model, question.cluster, question.engine, "--cluster", limit, question.load)
-    bound = with_lengths(on_grid(bound, question.grid), question)
-    asked = fault_tolerance(question, bound.pool)
-    with placed(question.places()):
-        found = plan_asked(question, bound, progress)
+        found = plan_asked(question, sites, progress)
+    asked = fault_tolerance(question, found.best.step.pool)
     best = with_failures(found.best, asked, question.run_given)
     idle = idle_lengths(question.lengths_given, best.step.job.load)
     found = replace(found, best=best, inputs={**found.inputs, **question.run_given}, not_modelled=idle)
     config = {} if isinstance(question.model, Model) else config_of(question.model)
     return replace(found, best=with_targets(found.best), command=command_of(found.best, config))
+
+
+def _site(question: PlanTrainingQuestion, cluster: str | Pool) -> Site:
+    """One of the clusters to choose from, its names looked up once."""
+    limit = question.power_limit_w
+    with placed(question.places()):
+        bound = bind_training(question.model, cluster, question.engine, "--cluster", limit, question.load)
+    bound = with_lengths(on_grid(bound, question.grid), question)
+    return Site(bound=bound, failures=fault_tolerance(question, bound.pool))

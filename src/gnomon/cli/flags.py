@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.errors import InputError, named_by, unknown_name
-from gnomon.units import parse_count, parse_duration, parse_rate, parse_watts, parse_whole
+from gnomon.units import parse_count, parse_duration, parse_money, parse_rate, parse_watts, parse_whole
 
 
 def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], int]:
@@ -29,6 +29,10 @@ def rate(flag: str) -> Callable[[Any], float]:
 
 def watts(flag: str) -> Callable[[Any], float]:
     return lambda text: parse_watts(text, flag)
+
+
+def money(flag: str) -> Callable[[Any], float]:
+    return lambda text: parse_money(text, flag)
 
 
 def duration(flag: str) -> Callable[[Any], float]:

@@ -45,6 +45,7 @@ KINDS = {
     "length": Kind(parser=lambda flag: flags.length(flag.where, least=flag.least, most=flag.most)),
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
     "watts": Kind(type=float, parser=lambda flag: flags.watts(flag.where)),
+    "money": Kind(type=float, parser=lambda flag: flags.money(flag.where)),
     "model": Kind(completion=names.models),
     "trace": Kind(parser=_word),
     "chips": Kind(completion=names.chips),

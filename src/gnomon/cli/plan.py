@@ -6,8 +6,8 @@ import typer
 
 from gnomon.cli.answered import answered
 from gnomon.cli.pages import PageAsked
+from gnomon.spec.questions.objectives import PlanTrainingQuestion
 from gnomon.spec.questions.serving import PlanServingQuestion
-from gnomon.spec.questions.training import PlanTrainingQuestion
 
 
 def add(app: typer.Typer) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gnomon.report.figures import Headline
+from gnomon.report.objectives import goal_lines
 from gnomon.report.run import in_a_sentence
 from gnomon.report.text import Style, labelled, next_steps, plural
 from gnomon.report.train import exports, memory_range, run_figures
@@ -17,7 +18,9 @@ from gnomon.units import format_bytes, format_count, format_duration
 
 def render(answer: TrainingPlanReport, style: Style) -> str:
     best = answer.best
-    lines = [style.strong(answer.title), searched_words(answer), "", labelled("best", answer.label, style.strong)]
+    lines = [style.strong(answer.title), searched_words(answer), ""]
+    lines += [labelled(name, text) for name, text in goal_lines(answer)]
+    lines += [labelled("best", answer.label, style.strong)]
     lines += [labelled("", text) for text in _figures(best)]
     lines += [labelled(label, text) for label, text in others(answer)]
     lines += [labelled("" if place else "searched", text) for place, text in enumerate(axes_lines(answer))]
@@ -99,4 +102,10 @@ def others(answer: TrainingPlanReport) -> Iterator[tuple[str, str]]:
         yield "runner-up", f"{second['label']}: {format_duration(second['step_time_s'])}, {second['why']}"
     idle = answer.resolved.count - len(answer.best.ranks)
     if idle > 0:
-        yield "idle", f"{plural(idle, 'chip')}: no plan that uses more of them is faster"
+        yield "idle", f"{plural(idle, 'chip')}: no plan that uses more of them is {_better(answer)}"
+
+
+def _better(answer: TrainingPlanReport) -> str:
+    """What a plan of more chips would have to be."""
+    words = {"fewest-gpus": "asked for", "cheapest": "cheaper", "most-tokens": "as long a run"}
+    return words.get(answer.objective.get("name", ""), "faster")

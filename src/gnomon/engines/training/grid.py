@@ -13,7 +13,7 @@ from gnomon.sim.training import SCHEDULES, Schedule, code_of, names, usual_sched
 from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.recompute import code_of as recompute_code
-from gnomon.spec.recompute import name_of
+from gnomon.spec.recompute import layered, name_of
 from gnomon.spec.training import CP_COMMS, SELDOM
 
 Ints = NDArray[np.int64]

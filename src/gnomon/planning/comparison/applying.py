@@ -14,11 +14,11 @@ from gnomon.errors import DoesNotFitError, NoPlanError, NotApplicableError
 from gnomon.planning.comparison.several import Best, Progress, applied_each
 from gnomon.planning.serving.found import found_plan
 from gnomon.planning.serving.task import PlanTask
-from gnomon.planning.training.best import best_of, step_of_row
+from gnomon.planning.training.best import best_of
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_chips
 from gnomon.planning.training.report import report_step
-from gnomon.planning.training.search import Search, label, search_of
+from gnomon.planning.training.search import Search, label, search_of, step_of_row
 from gnomon.search.rate import TOLERANCE
 from gnomon.spec import Estimate, Plan, TrainingLoad
 from gnomon.spec.applied import HelpfulTechniques

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.planning.training.best import best_of, step_of_row
+from gnomon.planning.training.best import best_of
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_chips
 from gnomon.planning.training.report import report_step
-from gnomon.planning.training.search import Search, search_of
+from gnomon.planning.training.search import Search, search_of, step_of_row
 from gnomon.spec import Estimate, TrainingLoad
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.questions.tried import TryQuestion

@@ -99,21 +99,22 @@ def _idle(run: PlannedRun, given: Mapping[str, Any]) -> Iterator[NotModelled]:
         yield NotModelled(option=f"--repair-time {given['repair_time_s']:g}s", why=why)
 
 
-def planned_run(step: TrainingStep, asked: FaultTolerance) -> PlannedRun:
-    """Raises where the run cannot be finished, or checkpoints cannot be taken."""
+def planned_run(step: TrainingStep, asked: FaultTolerance, steps: int | None = None) -> PlannedRun:
+    """The run of so many steps, or else of the job's own tokens. Raises where it cannot be finished, or checkpoints
+    cannot be taken."""
     if any(canonical(text) == TOO for text in step.job.strategy.techniques):
         hint = "Leave the technique out: --checkpoint-mode says how checkpoints are taken."
         raise InputError(f"{TOO} counts checkpoints in the step time, and --failures again", where="--with", hint=hint)
-    steps = step.job.load.steps
+    steps = step.job.load.steps if steps is None else steps
     assert steps is not None  # the question asks for tokens
     times, step_s = checkpoint_times(step, asked), step.step_s.value
     case = _interruptions(step, asked, times)
     best, every = _intervals(case, asked, step_s, steps)
     found = _without_repairs(case, every * step_s)
     if found.share < LEAST:
-        raise _hopeless(step, asked, times, case, every * step_s)
+        raise _hopeless(step, asked, times, case, every, steps)
     work_s = steps * step_s
-    case = replace(case, spares=_spares(asked, case, work_s / found.share))
+    case = replace(case, spares=spares_of(asked, case, work_s / found.share))
     found = goodput(case, every * step_s, work_s)
     return PlannedRun(step=step, asked=asked, times=times, case=case, steps=steps, every=every, best=best, found=found)
 
@@ -151,7 +152,7 @@ def _every(asked: FaultTolerance, step_s: float, steps: int) -> int:
     return every
 
 
-def _spares(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
+def spares_of(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
     """As asked for, or the fewest that leave hardly any wait, at the highest rate of the interval."""
     if asked.spares is not None:
         return asked.spares
@@ -171,11 +172,12 @@ def _spares(asked: FaultTolerance, case: Interruptions, active_s: float) -> int:
 
 
 def _hopeless(
-    step: TrainingStep, asked: FaultTolerance, times: CheckpointTimes, case: Interruptions, interval_s: float
+    step: TrainingStep, asked: FaultTolerance, times: CheckpointTimes, case: Interruptions, every: int, steps: int
 ) -> InfeasibleError:
     """Names the storage where the run would move with faster one."""
     between = format_duration(1 / case.failures_per_s)
-    if _moves_with_fast_storage(step, asked):
+    interval_s = every * step.step_s.value
+    if _moves_with_fast_storage(step, asked, steps):
         load = format_duration(max(times.soft_load_s, times.hard_load_s))
         return InfeasibleError(
             f"the run would hardly move: a failure every {between}, and checkpoints that take {load} to load",
@@ -191,10 +193,9 @@ def _hopeless(
     )
 
 
-def _moves_with_fast_storage(step: TrainingStep, asked: FaultTolerance) -> bool:
+def _moves_with_fast_storage(step: TrainingStep, asked: FaultTolerance, steps: int) -> bool:
     """Whether the run would get on with storage as fast as the hosts' adapters."""
-    steps, step_s = step.job.load.steps, step.step_s.value
-    assert steps is not None
+    step_s = step.step_s.value
     fast = replace(asked, storage=CheckpointStorage(place=SHARED, bytes_s=math.inf))
     case = _interruptions(step, fast, checkpoint_times(step, fast))
     _, every = _intervals(case, asked, step_s, steps)

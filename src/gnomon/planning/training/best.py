@@ -1,27 +1,29 @@
-"""The fastest way to train a model on a cluster: every plan bounded at once, the promising ones timed."""
+"""The best way to train a model on a cluster: every plan bounded at once, the promising ones timed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.planning.training.axes import searched_axes
-from gnomon.planning.training.binding import TrainingBinding
-from gnomon.planning.training.checks import check_chips
-from gnomon.planning.training.infeasible import infeasible
 from gnomon.planning.training.lengths import lengths_inputs
+from gnomon.planning.training.objectives import OBJECTIVES, Objective, Outcome, Site, Task
+from gnomon.planning.training.objectives.base import label_of
+from gnomon.planning.training.out_of_reach import check_prices, no_plan
 from gnomon.planning.training.report import report_step
-from gnomon.planning.training.search import Search, joins, label, search_of
-from gnomon.planning.training.step import TrainingStep, usable_bytes
+from gnomon.planning.training.runs import Limits
+from gnomon.planning.training.search import Search, label, step_of_row
+from gnomon.planning.training.step import usable_bytes
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec.answers import Resolved, TrainingPlanReport
-from gnomon.spec.questions.training import PlanTrainingQuestion
-from gnomon.techniques import TRAINING, applied, asked, search_space
+from gnomon.spec.questions.objectives import PlanTrainingQuestion
+from gnomon.techniques import asked
 
-AUTO = "auto"
 Progress = Callable[[int], None]
 
 EQUAL = 5e-5
@@ -29,39 +31,32 @@ EQUAL = 5e-5
 
 
 def plan_asked(
-    question: PlanTrainingQuestion, bound: TrainingBinding, progress: Progress | None = None
+    question: PlanTrainingQuestion, sites: Sequence[Site], progress: Progress | None = None
 ) -> TrainingPlanReport:
     """The best plan of a question, and why the others lost. Errors name the fields of a plan."""
-    check_chips(bound.pool.count)
-    plain = search_of(bound, bound.load(question.load), question.optimizer, question.dtype)
-    searches = [replace(plain, techniques=words) for words in _sets(asked(question.techniques))]
-    fitting = [search for search in searches if search.fits.any()]
-    if not fitting:
-        raise infeasible(searches[0].lean)
-    timed: list[int] = []
-    search, found = best_of(fitting, progress, timed)
-    return _report(search, found, searches, sum(timed))
+    objective = OBJECTIVES[question.goal]
+    task = Task(
+        sites=tuple(sites),
+        load=question.load,
+        limits=Limits(deadline_s=question.deadline_s or math.inf, budget_usd=question.budget_usd or math.inf),
+        optimizer=question.optimizer,
+        dtype=question.dtype,
+        techniques=tuple(asked(question.techniques)),
+        progress=progress,
+    )
+    check_prices(task, objective)
+    outcome = objective.choose(task)
+    if outcome is None:
+        raise no_plan(task, objective)
+    return _report(outcome, objective, task)
 
 
-def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
-    """What is searched one after the other: plans with the techniques, and for `auto` with one more each."""
-    given = tuple(text for text in techniques if text != AUTO)
-    applied(TRAINING, given)
-    more = [(*given, text) for text in search_space()] if AUTO in techniques else []
-    return [given, *(words for words in more if joins(words))]
-
-
-def best_of(
-    searches: Sequence[Search], progress: Progress | None, timed: list[int] | None = None
-) -> tuple[Search, Quickest]:
-    """The fastest plan of all, the first of equals. A search whose best bound is above it is skipped. `timed` gets how
-    many plans of each were timed."""
+def best_of(searches: Sequence[Search], progress: Progress | None) -> tuple[Search, Quickest]:
+    """The fastest plan of all, the first of equals. A search whose best bound is above it is skipped."""
     best: tuple[Search, Quickest] | None = None
     for search in searches:
         if best is None or search.bounds_s.min() < best[1].value:
             found = quickest(search.bounds_s, search.step_s, progress, needs=search.preference)
-            if timed is not None:
-                timed.append(found.evaluated)
             if best is None or found.value < best[1].value:
                 best = search, found
     assert best is not None  # some search has a plan that fits
@@ -73,45 +68,41 @@ def usable(search: Search) -> NDArray[np.bool_]:
     return search.allowed if search.applied else np.ones(search.grid.size, bool)
 
 
-def step_of_row(search: Search, row: int) -> TrainingStep:
-    """One plan of a search, which has checked it, on the chips that it takes."""
-    recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
-    bound = search.bound
-    job = bound.job(replace(strategy, techniques=search.techniques), recipe, search.load, search.dtype)
-    job = replace(job, pool=replace(bound.pool, count=strategy.ranks))
-    return TrainingStep(bound.engine, job, bound.profile, search.applied)
-
-
-def _report(search: Search, found: Quickest, searches: Sequence[Search], timed: int) -> TrainingPlanReport:
-    """The best plan of all searches; `timed` plans of them were."""
+def _report(outcome: Outcome, objective: Objective, task: Task) -> TrainingPlanReport:
+    """The best plan of all searches."""
+    search, found, searches = outcome.chosen.search, outcome.chosen.found, outcome.searches
+    if objective.sets_tokens:
+        search = replace(search, load=replace(search.load, tokens=outcome.value))
     best = report_step(step_of_row(search, found.best))
     considered, fit = (
         sum(int(rows.sum()) for rows in of) for of in (map(usable, searches), (one.fits for one in searches))
     )
+    step_s = best.step_time_s.value
     return TrainingPlanReport(
         title=best.title,
+        objective=_objective(outcome, objective, task),
         plans_considered=considered,
         plans_fit=fit,
-        plans_timed=timed,
+        plans_timed=outcome.timed,
         axes=searched_axes(searches),
         best=best,
-        label=label(search.grid, found.best, search.techniques),
-        bound_s=min(found.bound, found.value),
-        runner_up=_runner_up(search, found),
+        label=label_of(outcome.chosen),
+        bound_s=min(found.bound, step_s) if _by_step(outcome, objective) else _least_bound(searches, step_s),
+        runner_up=_runner_up(outcome, objective),
         rejected={
             "does not fit in memory": considered - fit,
-            "cannot be quicker": fit - timed,
-            "timed and slower": timed - 1,
+            objective.pruned: fit - outcome.timed,
+            objective.timed: outcome.timed - 1,
         },
         shortage_bytes=_shortages(searches),
         command="",
         resolved=Resolved.of(search.model, search.pool),
         inputs={
             "model": search.bound.name,
-            "cluster": search.pool.words,
+            "cluster": ",".join(site.bound.pool.words for site in task.sites),
             "seq": search.load.seq,
             "global_batch": search.load.global_batch,
-            "tokens": search.load.tokens,
+            "tokens": task.load.tokens,
             **lengths_inputs(search.load),
             "optimizer": search.optimizer,
             "dtype": search.dtype,
@@ -120,6 +111,22 @@ def _report(search: Search, found: Quickest, searches: Sequence[Search], timed: 
         }
         | search.pool.limit_inputs,
     )
+
+
+def _objective(outcome: Outcome, objective: Objective, task: Task) -> dict[str, Any]:
+    limits = {"deadline_s": task.limits.deadline_s, "budget_usd": task.limits.budget_usd}
+    return {
+        "name": objective.name,
+        "value": outcome.value,
+        "unit": objective.unit if objective.unit != "s" or task.load.tokens else "s per step",
+        "limits": {name: value for name, value in limits.items() if math.isfinite(value)},
+        "compared": [dict(one) for one in outcome.tried],
+    }
+
+
+def _least_bound(searches: Sequence[Search], step_s: float) -> float:
+    """No plan at all is faster than this."""
+    return min(step_s, *(float(one.bounds_s.min()) for one in searches if one.grid.size))
 
 
 def _shortages(searches: Sequence[Search]) -> tuple[float, float]:
@@ -131,12 +138,18 @@ def _shortages(searches: Sequence[Search]) -> tuple[float, float]:
     return (min(found), max(found)) if found else (0.0, 0.0)
 
 
-def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
-    if found.second is None or found.second_value is None:
+def _by_step(outcome: Outcome, objective: Objective) -> bool:
+    """Whether plans were compared by their step times alone."""
+    return objective.by_step and outcome.site.failures is None
+
+
+def _runner_up(outcome: Outcome, objective: Objective) -> dict[str, object]:
+    search, found = outcome.chosen.search, outcome.chosen.found
+    if found.second is None or found.second_value is None or not math.isfinite(found.second_value):
         return {}
     more = found.second_value / found.value - 1
     return {
         "label": label(search.grid, found.second, search.techniques),
-        "step_time_s": found.second_value,
-        "why": "equal in time" if more < EQUAL else f"{more:.2%} slower",
+        "step_time_s": found.second_value if _by_step(outcome, objective) else search.step_s(found.second),
+        "why": objective.equal if more < EQUAL else objective.behind(more),
     }

@@ -25,6 +25,7 @@ from gnomon.planning.training.drawn import drawn_steps
 from gnomon.planning.training.drawn_bounds import drawn_bounds_s, path_bounds_s
 from gnomon.planning.training.space import space
 from gnomon.planning.training.step import (
+    TrainingStep,
     memory_of,
     peaks_of,
     plain_memory,
@@ -36,10 +37,11 @@ from gnomon.planning.training.step import (
 from gnomon.planning.training.times import step_timeline
 from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
-from gnomon.techniques import TRAINING, applied
+from gnomon.techniques import TRAINING, applied, search_space
 from gnomon.techniques.hosts import TierPeaks, tier_bytes
 from gnomon.techniques.plans import TrainingTechniques, allowed, lowered, priced_with, traits_with, waits_s
 
+AUTO = "auto"
 FIRST = 8
 """Plans of drawn sequences that are timed before the others are bounded closely."""
 SIMPLEST = ("zero", "tp", "recompute", "pp", "vp", "cp", "ep", "sequence_parallel")
@@ -256,6 +258,14 @@ def search_of(
     return Search(bound, load, optimizer, chosen, grid)
 
 
+def technique_sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
+    """What is searched one after the other: plans with the techniques, and for `auto` with one more each."""
+    given = tuple(text for text in techniques if text != AUTO)
+    applied(TRAINING, given)
+    more = [(*given, text) for text in search_space()] if AUTO in techniques else []
+    return [given, *(words for words in more if joins(words))]
+
+
 def joins(words: Sequence[str]) -> bool:
     try:
         return bool(applied(TRAINING, words))
@@ -281,3 +291,12 @@ def label(grid: Grid, row: int, techniques: Sequence[str] = ()) -> str:
 def expert_words(ranks: int) -> str:
     """How each expert's matrices are sharded, where that differs from other matrices."""
     return "unsharded experts" if ranks == 1 else f"experts sharded over {ranks}"
+
+
+def step_of_row(search: Search, row: int) -> TrainingStep:
+    """One plan of a search, which has checked it, on the chips that it takes."""
+    recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
+    bound = search.bound
+    job = bound.job(replace(strategy, techniques=search.techniques), recipe, search.load, search.dtype)
+    job = replace(job, pool=replace(bound.pool, count=strategy.ranks))
+    return TrainingStep(bound.engine, job, bound.profile, search.applied)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnomon.report.html.blocks import Listing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.train import step_blocks, step_figures
+from gnomon.report.objectives import goal_lines
 from gnomon.report.plan_train import axes_rows, others, searched_words
 from gnomon.report.text import band
 from gnomon.report.train import memory_range
@@ -12,6 +13,7 @@ from gnomon.units import format_count, format_duration
 
 
 def page(answer: TrainingPlanReport) -> Page:
+    beside = [f"{name}: {text}".removeprefix(": ") for name, text in (*goal_lines(answer), *others(answer))]
     best, second = answer.best, answer.runner_up
     rows = [("best", answer.label, f"{format_duration(best.step_time_s.value)} {band(best.step_time_s)}")]
     rows += [("runner-up", second["label"], format_duration(second["step_time_s"]))] if second else []
@@ -25,7 +27,7 @@ def page(answer: TrainingPlanReport) -> Page:
         figures=step_figures(best),
         blocks=[
             *table("Plans", ("", "plan", "step time"), rows, "<<>"),
-            *notes("", [f"{name}: {text}" for name, text in others(answer)] + [memory_range(best)]),
+            *notes("", [*beside, memory_range(best)]),
             *step_blocks(best),
             *table("Plans that were not chosen", ("why", "plans"), why, "<>"),
             *table("What was searched", ("choice", "values"), axes_rows(answer), "<<"),

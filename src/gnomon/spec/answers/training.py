@@ -106,6 +106,9 @@ class TrainingPlanReport(Result):
     SCHEMA = "plan.train"
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    """What was looked for: its name, its value for the best plan and the unit of that, the limits of the run, and what
+    was compared."""
     plans_considered: int
     plans_fit: int
     plans_timed: int

@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.errors import InputError, shown
 from gnomon.spec.questions.values import check_value
-from gnomon.units import parse_count, parse_duration, parse_rate, parse_watts, parse_whole
+from gnomon.units import parse_count, parse_duration, parse_money, parse_rate, parse_watts, parse_whole
 
 COUNTS = "8k is 8,000 and 8Ki is 8,192."
 """How counts of tokens are read, for the help of their flags."""
@@ -94,6 +94,7 @@ NUMBERS: dict[str, Callable[[Any, Flag], Any]] = {
     "duration": lambda value, flag: parse_duration(value, flag.where),
     "length": lambda value, flag: _length(value, flag),
     "watts": lambda value, flag: parse_watts(value, flag.where),
+    "money": lambda value, flag: parse_money(value, flag.where),
 }
 """Readers of numbers that come from Python; texts of a command line are read before."""
 LATER = ("techniques",)

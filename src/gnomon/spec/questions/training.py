@@ -126,7 +126,12 @@ class TrainingQuestion(RunQuestion):
         check_names(self)
         if self.tokens == 0:
             raise InputError("'0' is not above zero", where="--tokens")
-        check_run(self, self.tokens)
+        check_run(self, self.run_tokens)
+
+    @property
+    def run_tokens(self) -> float | None:
+        """Tokens of the full run; None where there is no such run."""
+        return self.tokens
 
     @property
     def lengths_given(self) -> dict[str, Any]:
@@ -220,10 +225,3 @@ class SimulateTrainingQuestion(TrainingQuestion):
         """The settings of a recipe as they were asked for, None where nothing was."""
         given = {name: getattr(self, name) for name in SETTINGS}
         return given | {"recompute": self.recompute and parse(self.recompute).text}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanTrainingQuestion(TrainingQuestion):
-    """The fastest way to train a model on a cluster, how long it takes, and what it needs."""
-
-    cluster: str | Pool = flag("--cluster", "chips", "CHIP:N", "The chips to train on.")

@@ -1,0 +1,11 @@
+"""What `gnomon plan train` can look for: one file each, whose `OBJECTIVE` says which of two plans is the better one."""
+
+from __future__ import annotations
+
+from gnomon.planning.training.objectives import cheapest, fastest, fewest_gpus, most_tokens
+from gnomon.planning.training.objectives.base import Chosen, Objective, Outcome, Site, Task
+
+__all__ = ["OBJECTIVES", "Chosen", "Objective", "Outcome", "Site", "Task"]
+OBJECTIVES: dict[str, Objective] = {
+    one.OBJECTIVE.name: one.OBJECTIVE for one in (fastest, fewest_gpus, cheapest, most_tokens)
+}
