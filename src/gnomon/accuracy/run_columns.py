@@ -20,6 +20,8 @@ BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     # The table's note: 2M tokens per batch, which are 976 sequences on 124 data-parallel ranks: 8 each.
     ("OPT-175B", "OPT 175B"): {"micro_batch": "8", "global_batch": "992"},
+    # Chowdhery et al. 2022, section 4: no pipeline and no accumulation, so that a rank's share goes through at once.
+    ("PaLM 540B", "PaLM 540B"): {"micro_batch": "4"},
     # Black et al. 2022, section 3.1: 3.15M tokens, which are 32 micro-batches of 4 on 12 data-parallel ranks.
     ("GPT-NeoX-20B", "GPT-NeoX 20B"): {"global_batch": "1536"},
     # Grattafiori et al. 2024, section 3.3.2: gradients are summed in fp32 over micro-batches, a layer less on the first

@@ -40,7 +40,7 @@ CLOSEST = {
     "HAI-LLM": "megatron@bridge",
     "GPT-NeoX": "deepspeed@0.5",
     "metaseq FSDP+Megatron TP": "deepspeed@0.5",
-    "T5X/Pathways": "megatron@3.0",
+    "T5X/Pathways": "megatron",
 }
 """Frameworks that Gnomon has no engine of, by the engine that runs most alike."""
 EXPERTS = "megatron@bridge"
