@@ -121,7 +121,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "pp": 4, "dtype": "fp16", "recompute": "full", "sequence_parallel": False, "engine": "megatron@2.4",
     },
     "FSDP of 2023": {
-        "model": "gpt-7.5b", "on": "A100-SXM-40GB:64", "seq": 2048, "global_batch": 1024, "micro_batch": 8, "zero": 3,
+        "model": "llama-2-7b", "on": "A100-SXM-40GB:64", "seq": 2048, "global_batch": 1024, "micro_batch": 8, "zero": 3,
         "recompute": "full", "engine": "torch@2.0",
     },
     "the Trainer on a card at home": {
