@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.accuracy.scores import LeftOut, compared, reason, rounded, summaries, tabulated
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, reason, rounded, summaries, tabulated
 from gnomon.errors import InputError
 
 
@@ -61,3 +61,17 @@ def test_groups_in_order() -> None:
     assert [(row["group"], row["what"]) for row in found["totals"]] == [("a", "memory"), ("b", "time"), ("b", "memory")]
     assert [(row["group"], row["rows"]) for row in found["summaries"]] == [("a", 1), ("b", 2)]
     assert found["rows"] == rows
+
+
+def _halved(case: int) -> list[Row]:
+    if case == 3:
+        raise InputError("3 is odd, as are 5 and 7")
+    return [{"case": case}, {"case": case / 2}]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_processes_compare_what_one_does(jobs: int) -> None:
+    left = LeftOut()
+    rows = compare_all([1, 2, 3, 4], _halved, lambda case: f"source {case}", left, None, jobs)
+    assert [row["case"] for row in rows] == [1, 0.5, 2, 1, 4, 2]
+    assert left.listed() == [{"source": "source 3", "why": "refused: N is odd, as are N and N", "rows": 1}]

@@ -108,7 +108,7 @@ def assert_fits_stay(now: list[Row]) -> None:
 
 
 def test_fits_of_our_own_tables_are_what_is_stored() -> None:
-    (folder,) = [path.parent for path in CHECKOUT.glob("h200-*/kernels.csv")]
+    (folder,) = [path.parent for path in CHECKOUT.glob("h200-*/calibration.csv")]
     tables = [pair for pair in measured(folder, LeftOut()) if pair[0].kind in OWN]
     now = operators(tables, LeftOut())["tables"]
     assert {row["kind"] for row in now} == set(OWN)

@@ -58,9 +58,11 @@ def deployments(
     measurements: Path | None = None,
     *,
     quick: bool = False,
+    jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Row:
-    """Rows compared, their summaries, and what was left out and why. `measurements` has those read from the web."""
+    """Rows compared, their summaries, and what was left out and why. `measurements` has those read from the web;
+    `jobs` processes share the work."""
     left, cases, apart = LeftOut(), list[DeploymentCase](), list[Case]()
     for row in truth.rows(folder / truth.SERVING, NEEDED):
         try:
@@ -82,7 +84,7 @@ def deployments(
             left.add(run.row["source"], run.reject_reason)
     apart += [run for run in served if not run.reject_reason]
     every: list[Case] = [*chosen, *(apart[::QUICK_APART] if quick else apart)]
-    rows = compare_all(every, compare_any, lambda case: case.row["source"], left, progress)
+    rows = compare_all(every, compare_any, lambda case: case.row["source"], left, progress, jobs)
     found = {"usable": len(sound) + len(apart), "sampled": len(every), **tabulated(rows, ORDER, BY)}
     return found | {"kept_out": kept_out(rows), "left_out": left.listed()}
 

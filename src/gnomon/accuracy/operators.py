@@ -26,10 +26,10 @@ Tables = list[tuple[Table, Chip]]
 
 
 def gathered(folder: Path, measurements: Path) -> tuple[Tables, LeftOut]:
-    """Every table that can be tested on, ours first."""
+    """Every table that can be tested on, ours first: of the folders that profiles are fitted to."""
     left, found = LeftOut(), Tables()
-    for info in sorted(measurements.glob("*/measured.json")):
-        found += measured(info.parent, left)
+    for calibration in sorted(measurements.glob("*/calibration.csv")):
+        found += measured(calibration.parent, left)
     return found + list(published(folder, left.add, MOST_ROWS, short=True)), left
 
 

@@ -78,8 +78,8 @@ def accuracy(
 ) -> Accuracy:
     """What is stored, or with `fresh` (needs the published tables, `GNOMON_TRUTH`) all of it again.
 
-    `quick` compares fewer tables, deployments and runs; `jobs` processes fit. The others keep what concerns one chip,
-    framework, operator family or number format.
+    `quick` compares fewer tables, deployments and runs; `jobs` processes compare and fit. The others keep what concerns
+    one chip, framework, operator family or number format.
     """
     if chip is not None:
         find_chip(chip)
@@ -110,8 +110,8 @@ def computed(
     training = training_steps(measurements)
     tell(0, None, "steps")
     measured = steps(measurements)
-    loads = deployments(folder, measurements, quick=quick, progress=ticks("deployments"))
-    trained = runs(folder, quick=quick, progress=ticks("training runs"))
+    loads = deployments(folder, measurements, quick=quick, jobs=jobs, progress=ticks("deployments"))
+    trained = runs(folder, quick=quick, jobs=jobs, progress=ticks("training runs"))
     tables = tables[::QUICK_TABLES] if quick else tables
     fitted = operators(tables, left, jobs=jobs, progress=ticks("operators"))
     unseen = unseen_chips(tables, left, progress=ticks("chips not seen"))

@@ -11,7 +11,18 @@ from gnomon.load import chip
 
 BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     # docs/_posts/2022-07-26-deepspeed-azure.md, figure 6: micro-batches of 1 to 8, the peak is quoted.
-    ("DeepSpeed on Azure", "GPT 530B"): {"micro_batch": "8"},
+    ("DeepSpeed on Azure", "GPT 530B"): {"micro_batch": "8", "techniques": "offload-activations offload-optimizer"},
+    # The same page: "the activation and optimizer states are allocated in the main memory".
+    **{
+        ("DeepSpeed on Azure", f"GPT {size}"): {"techniques": "offload-activations offload-optimizer"}
+        for size in ("175B", "1T", "2T")
+    },
+    # experiments/gpt2-meg-ds-zero/meg_ds_zero_gpt2_perf_n16.slurm: --checkpoint-in-cpu --synchronize-each-layer.
+    ("BigScience GPT-2 ZeRO", "GPT-2"): {"techniques": "offload-activations:copies=blocking"},
+    # skills/nemo-mbridge-perf-memory-tuning: SQuAD, of which Megatron-Bridge's recipes take sequences of 2,048.
+    ("Megatron-Bridge LoRA memory notes", "Qwen3-8B"): {"n_gpus": "8", "global_batch": "4"},
+    ("Megatron-Bridge LoRA memory notes", "Qwen3-30B"): {"n_gpus": "8", "global_batch": "2", "seq_len": "2048"},
+    ("Megatron-Bridge LoRA memory notes", "GPT-OSS"): {"n_gpus": "8", "global_batch": "4", "seq_len": "2048"},
     # torchtitan/components/quantization/mxfp8.md: "64 nodes of 4 devices each = 256 chips" against the 512 of its
     # headline; local batch size 10, FSDP 256, EP 16, no activation checkpointing.
     ("TorchTitan MXFP8 MoE", "Llama 4 Scout"): {
@@ -20,6 +31,8 @@ BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     # The table's note: 2M tokens per batch, which are 976 sequences on 124 data-parallel ranks: 8 each.
     ("OPT-175B", "OPT 175B"): {"micro_batch": "8", "global_batch": "992"},
+    # Chowdhery et al. 2022, section 4: no pipeline and no accumulation, so that a rank's share goes through at once.
+    ("PaLM 540B", "PaLM 540B"): {"micro_batch": "4"},
     # Black et al. 2022, section 3.1: 3.15M tokens, which are 32 micro-batches of 4 on 12 data-parallel ranks.
     ("GPT-NeoX-20B", "GPT-NeoX 20B"): {"global_batch": "1536"},
     # Grattafiori et al. 2024, section 3.3.2: gradients are summed in fp32 over micro-batches, a layer less on the first

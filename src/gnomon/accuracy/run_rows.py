@@ -40,7 +40,7 @@ CLOSEST = {
     "HAI-LLM": "megatron@bridge",
     "GPT-NeoX": "deepspeed@0.5",
     "metaseq FSDP+Megatron TP": "deepspeed@0.5",
-    "T5X/Pathways": "megatron@3.0",
+    "T5X/Pathways": "megatron",
 }
 """Frameworks that Gnomon has no engine of, by the engine that runs most alike."""
 EXPERTS = "megatron@bridge"
@@ -60,18 +60,23 @@ HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
 MTP = re.compile(r"(?<!w/o )\bmtp\b")
 """Of features: a layer that predicts the token after the next is trained."""
-NOT_SIMULATED = {
-    r"\b(q?lora|peft|adapters?|frozen)\b": "adapters (LoRA) or frozen weights are not simulated",
-    r"\basynctp\b": "overlapped tensor-parallel communication (AsyncTP) is not simulated",
-    r"\bep overlap on\b": "overlapped expert-parallel communication is not simulated",
-    r"\btokendrop\b": "tokens dropped at an expert's capacity are not simulated",
-}
-"""What makes another run of it, in a row's model or features, and why it is left out."""
+NOT_SIMULATED = {r"\bep overlap on\b": "overlapped expert-parallel communication is not simulated"}
+"""What makes another run of it, in a row's features, and why it is left out."""
+OVERLAPPED = re.compile(r"\basynctp\b|\btp-comm-overlap\b")
+"""Of features: tensor-parallel collectives in pieces beside GEMMs."""
+OVERLAPPING = "megatron@bridge"
+"""The engine whose recipes of dense networks have it too (`CommOverlapConfig(tp_comm_overlap=...)`, and before them
+`ub_tp_comm_overlap` of NeMo's)."""
+ADAPTERS = re.compile(r"\blora\b")
+LORA = {"NeMo/Megatron": "lora:rank=32,targets=attention", "Megatron-Bridge": "lora:rank=32"}
+"""Adapters as the framework's own recipes have them: of attention's matrices, later of all."""
 PLAIN_FEATURES = (
     "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
-    "w/o mtp", "w/ mtp", "ep overlap off", "hybridep", "deepep", "torch.compile",
+    "w/o mtp", "w/ mtp", "ep overlap off", "hybridep", "deepep", "torch.compile", "tokendrop", "asynctp", "2d+asynctp",
+    "fsdp2+tp+asynctp", "baseline",
 )  # fmt: skip
-"""Features that the plan's other columns say, or that are so in a prediction."""
+"""Features that the plan's columns and other options say, or that are so in a prediction: experts have even shares of
+the tokens, of which a capacity of one share drops none."""
 FORMATS = {
     "nvfp4": "nvfp4",
     "fp8-mx": "mxfp8",
@@ -86,10 +91,10 @@ FORMATS = {
 CHUNKS = {"TorchTitan": 2}
 """Chunks of a rank under an interleaved schedule whose source does not give them: as many as TorchTitan takes where it
 is not told. DualPipe, which no engine of mixtures of experts runs, is taken as 1F1B."""
-MORE = ("layers_per_stage", "cp_comm")
+MORE = ("layers_per_stage", "cp_comm", "power_limit_w")
 """Options of a plan that are no columns of the table: sources say them (`gnomon.accuracy.run_columns`)."""
 GATHERED = "all-gather"
-"""Of a precision that gathers weights in the format of its GEMMs."""
+"""Of a precision whose weights are gathered in the format of its GEMMs, which no engine does here."""
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 
@@ -128,8 +133,10 @@ def run_case_of(row: Row) -> RunCase:
         "dtype": _dtype(row["precision"]),
         "engine": engine,
         "sequence_parallel": _sequence_parallel(row, engine),
-        **_pipeline(row),
+        **_beside(row),
         **_experts(row),
+        **_overlap(row, engine),
+        "techniques": _techniques(row),
     }
     return RunCase(
         row=row, network=network, options=options, assumed=_assumed(row, given), adapters=_adapters(row),
@@ -163,11 +170,24 @@ def _check(row: Row) -> None:
         raise Unfit("plan not given")
 
 
-def _pipeline(row: Row) -> dict[str, Any]:
+def _beside(row: Row) -> dict[str, Any]:
     """Chunks, and what the source says beside the table."""
     chunks = CHUNKS.get(row["framework"])
     found: dict[str, Any] = {"vp": chunks} if _chunked(row) and chunks else {}
     return found | {name: row[name] for name in MORE if name in row}
+
+
+def _overlap(row: Row, engine: str) -> dict[str, bool]:
+    """Where tensor-parallel ranks cut sequences, which it needs."""
+    asked = OVERLAPPED.search(row["features"].casefold()) or (engine == OVERLAPPING and not row["moe"])
+    able = whole(row, "tp", 1) > 1 and _sequence_parallel(row, engine)
+    return {"tp_overlap": True} if asked and able else {}
+
+
+def _techniques(row: Row) -> tuple[str, ...]:
+    about = f"{row['model']}; {row['features']}".casefold()
+    adapters = (LORA[row["framework"]],) if ADAPTERS.search(about) else ()
+    return (*adapters, *row.get("techniques", "").split())
 
 
 def _sequence_parallel(row: Row, engine: str) -> bool:
@@ -202,7 +222,8 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
         missing.append("recompute")
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
-    said = ["power limit"] if "power limited" in row["gpu"] else []
+    said = ["power limit"] if "power limited" in row["gpu"] and "power_limit_w" not in row else []
+    said += ["weights gathered in bf16"] if GATHERED in row["precision"] else []
     said += [f"{row['framework']} as {_engine(row)}"] if _is_closest(row) else []
     said += ["ran out of memory"] if row["outcome"].startswith("OOM") else []
     return tuple(dict.fromkeys([*named, *missing, *said]))
@@ -250,8 +271,6 @@ def _zero(row: Row, engine: str) -> int:
 def _dtype(precision: str) -> str:
     """The format of the GEMMs, bf16 where the row has none; raises `Unfit` for one that is not simulated."""
     name = precision.casefold() or "bf16"
-    if GATHERED in name:
-        raise Unfit(f"training in {precision} gathers weights in fp8, which is not simulated")
     found = next((dtype for part, dtype in FORMATS.items() if part in name), "")
     if not found:
         raise Unfit(f"training in {precision} is not simulated")

@@ -29,8 +29,10 @@ GROUPS = (READ, ASSUMED, RECALLED, FITTED)
 ALL, HELD_OUT = "all", "nothing fitted"
 
 
-def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
-    """Rows compared, their summaries, and what was left out and why."""
+def runs(
+    folder: Path, *, quick: bool = False, jobs: int = 1, progress: Callable[[int, int], None] | None = None
+) -> Row:
+    """Rows compared, their summaries, and what was left out and why. `jobs` processes share the work."""
     left, cases = LeftOut(), []
     published = truth.rows(folder / truth.TRAINING, NEEDED)
     for row in published:
@@ -41,7 +43,7 @@ def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], No
     chosen = sampled(cases, EACH_QUICK) if quick else cases
     with TemporaryDirectory() as home:
         compare_here = partial(compare, home=Path(home))
-        rows = compare_all(chosen, compare_here, lambda case: _source(case.row["source"]), left, progress)
+        rows = compare_all(chosen, compare_here, lambda case: _source(case.row["source"]), left, progress, jobs)
     found = {"published": len(published), "usable": len(cases), "sampled": len(chosen), "whole": whole_of(rows)}
     return found | tabulated(rows, GROUPS, BY) | {"left_out": left.listed()}
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from gnomon.errors import GnomonError
+from gnomon.runner import ordered
 
 Row = dict[str, Any]
 Band = tuple[float, float] | None
@@ -84,17 +86,28 @@ def compare_all(
     source: Callable[[Case], str],
     left: LeftOut,
     progress: Callable[[int, int], None] | None,
+    jobs: int = 1,
 ) -> list[Row]:
-    """The rows of all cases; those that Gnomon refuses are counted in `left`."""
+    """The rows of all cases, compared in so many processes (more than one need a function of a module); those that
+    Gnomon refuses are counted in `left`."""
     rows: list[Row] = []
-    for done, case in enumerate(cases):
+    found = ordered(partial(_compared, compare), cases, jobs=jobs)
+    for done, (case, outcome) in enumerate(zip(cases, found, strict=True)):
         if progress:
             progress(done, len(cases))
-        try:
-            rows += compare(case)
-        except GnomonError as error:
-            left.add(source(case), f"refused: {reason(error)}")
+        if isinstance(outcome, str):
+            left.add(source(case), f"refused: {outcome}")
+        else:
+            rows += outcome
     return rows
+
+
+def _compared(compare: Callable[[Case], Iterable[Row]], case: Case) -> list[Row] | str:
+    """The rows of a case, or why it is refused."""
+    try:
+        return list(compare(case))
+    except GnomonError as error:
+        return reason(error)
 
 
 def tabulated(rows: Sequence[Row], order: Sequence[str], by: Sequence[str]) -> Row:
