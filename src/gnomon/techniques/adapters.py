@@ -20,10 +20,11 @@ from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
 from gnomon.techniques.base import Parameter, Rejection
 
-ALL, ATTENTION, QV = "all-linear", "attention", "qv"
+ALL, ATTENTION, QKV, QV = "all-linear", "attention", "qkv", "qv"
 HALF: Final = 2.0
 SUMMED = ("out", "down", "shared_down")
 """The last words of matrices whose rows tensor-parallel ranks share out, so that each has a partial result."""
+NAMED = {QKV: ("q", "k", "v", "qkv"), QV: ("q", "v")}
 NEVER = ("attention.index", "ffn.router", "ffn.shared_score", "mtp.")
 """Beginnings of the names of matrices that no library takes for linear layers of the decoder."""
 BLOCK, SCALES_BLOCK = 64, 256
@@ -38,9 +39,10 @@ DROPPED = Stream(1, 1.5, 1.5, 1)
 RANK = Parameter("rank", "of the two matrices", default=16.0, low=1.0, high=1024.0, whole=True)
 TARGETS = Parameter(
     "targets",
-    "the matrices that have adapters: all linear layers of the decoder, those of attention, or queries and values",
+    "the matrices that have adapters: all linear layers of the decoder, those of attention, queries, keys and values, "
+    "or queries and values",
     default=ALL,
-    choices=(ALL, ATTENTION, QV),
+    choices=(ALL, ATTENTION, QKV, QV),
 )
 DROPOUT = Parameter("dropout", "share of an adapter's inputs that is dropped", default=0.0, high=0.9)
 
@@ -86,8 +88,8 @@ class Adapters:
         within, last = node.name.split(".", 1)[0], node.name.rpartition(".")[2]
         if node.name.startswith(NEVER):
             return False
-        if self.targets == QV:
-            return within == "attention" and last in ("q", "v")
+        if self.targets in NAMED:
+            return within == "attention" and last in NAMED[self.targets]
         return self.targets == ALL or within in ("attention", "mixer", "cross")
 
     def _pack(self, node: TapeNode, gemm: Gemm) -> TapeNode:

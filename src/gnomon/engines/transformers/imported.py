@@ -19,6 +19,7 @@ from gnomon.engines.training.expressed import Named, offloaded, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
 from gnomon.engines.training.operations import ImportedTraining, TrainingNames
+from gnomon.engines.transformers import adapters
 from gnomon.engines.transformers.batches import batches_of
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
@@ -50,6 +51,8 @@ NO_EFFECT = {
     "overwrite_cache",
     "hyperparameters, which no time depends on": "learning_rate lr_scheduler* warmup* weight_decay adam_* "
     "max_grad_norm seed data_seed label_smoothing_factor neftune_noise_alpha optim_args beta",
+    "adapters' scale and start, which no time depends on; of others nothing is trained": "lora* use_rslora bnb* "
+    "adapter_weights use_dora use_bnb_nested_quant",
     "what is logged and measured": "logging* report_to run_name disable_tqdm include_num_input_tokens_seen log_level* "
     "project trackio*",
     "evaluation, which plans do not price": "eval* do_eval do_predict per_device_eval_batch_size prediction_loss_only "
@@ -65,7 +68,7 @@ NO_EFFECT = {
     "use_reentrant",
 }
 NOT_MODELLED = {
-    "adapters: priced as full training": "use_peft lora* load_in_4bit load_in_8bit bnb* use_rslora peft*",
+    "other adapters than LoRA, QLoRA and DoRA of PEFT: priced as full training": "peft* load_in_4bit load_in_8bit",
     "weights that are frozen": "freeze* unfreeze*",
     "compiled modules: priced as eager ones": "torch_compile_backend torch_compile_mode",
     "kernels of Liger": "liger_kernel_config*",
@@ -131,14 +134,15 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     batch = micro * steps * strategy.dp
     seq = options.whole(*LENGTHS)
     total = options.whole("max_steps", default=-1, least=-1)
-    recipe, dtype = _recipe(options, shared)
+    tuned, narrow = adapters.read(options, program.name == PROGRAM)
+    recipe, dtype = _recipe(options, shared, narrow if tuned else None)
     kept, batches = _saved(options, total), batches_of(options)
     _notes(options)
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
         model=model,
         strategy=strategy,
-        techniques={**shared.techniques, **kept},
+        techniques={**shared.techniques, **kept, **tuned},
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, max(0, total)),
         batches=batches,
@@ -307,7 +311,8 @@ def _fsdp(options: TrainingOptions) -> Sharding:
     return Sharding(zero=_STRATEGIES[named], recomputed=again)
 
 
-def _recipe(options: TrainingOptions, shared: Sharding) -> tuple[Recipe, str]:
+def _recipe(options: TrainingOptions, shared: Sharding, narrow: bool | None) -> tuple[Recipe, str]:
+    """`narrow` says whether adapters are in 16 bits; None where the network itself is trained."""
     named = options.text("optim", default="adamw_torch_fused")
     if named not in _OPTIMIZERS:
         raise InputError(f"the optimizer {named} is not modelled", where=options.where("optim"))
@@ -317,7 +322,9 @@ def _recipe(options: TrainingOptions, shared: Sharding) -> tuple[Recipe, str]:
     bf16, fp16 = options.flag("bf16"), options.flag("fp16")
     kept = _kept(options)
     dtype = "bf16" if bf16 else "fp16" if fp16 else shared.mixed or ("bf16" if kept == "bfloat16" else "fp32")
-    if kept == "bfloat16" and optimizer == "adamw":
+    if narrow is not None and kept != "bfloat16":
+        options.unmodelled(options.told("dtype", kept), "frozen weights in four bytes: priced in 16 bits")
+    if (kept == "bfloat16" if narrow is None else narrow) and optimizer == "adamw":
         optimizer = "adamw-bf16"
     again = options.flag("gradient_checkpointing") or shared.recomputed
     return Recipe(recompute="full" if again else "none", zero=shared.zero, optimizer=optimizer), dtype

@@ -19,7 +19,7 @@ from gnomon.engines.training.launch import (
     script,
     steps_of,
 )
-from gnomon.engines.transformers import trainer_rows
+from gnomon.engines.transformers import adapters, trainer_rows
 from gnomon.engines.transformers.options import (
     ACCELERATE,
     CONFIG,
@@ -39,7 +39,7 @@ from gnomon.spec.training import BALANCED, BFD, FFD, GROUP_BY_LENGTH
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "transformers"
-EXPRESSED = (OFFLOAD, CHECKPOINTS)
+EXPRESSED = (OFFLOAD, CHECKPOINTS, *adapters.TECHNIQUES)
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 _NOTE = f"transformers {VERSION} and Accelerate {ACCELERATE}. Further options may follow."
 SAVED = "checkpoints"
@@ -74,7 +74,8 @@ def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
         "run.sh": run,
         LAUNCHED: _yaml(head, _accelerate(job)),
         TRAINING: _yaml(head, _arguments(job)),
-        **({SCRIPT: TEXT} if job.load.sequences is None else {SCRIPT: trainer_rows.TEXT, ROWS: rows_text(job)}),
+        SCRIPT: adapters.script(job, TEXT if job.load.sequences is None else trainer_rows.TEXT),
+        **({} if job.load.sequences is None else {ROWS: rows_text(job)}),
         **network,
     }
 
@@ -206,7 +207,8 @@ def _arguments(job: TrainingJob) -> dict[str, Any]:
         "model_config": ".",
         "sequence_length": job.load.seq,
         **_sequences(job),
-        "weights": WEIGHTS.get(job.recipe.optimizer, "float32"),
+        "weights": "bfloat16" if adapters.asked(job) else WEIGHTS.get(job.recipe.optimizer, "float32"),
+        **adapters.arguments(job, narrow=job.recipe.optimizer in WEIGHTS),
         "output_dir": SAVED,
         "per_device_train_batch_size": job.recipe.micro_batch,
         "gradient_accumulation_steps": _accumulation(job),
