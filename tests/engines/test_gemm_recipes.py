@@ -192,7 +192,7 @@ def test_utilisation_is_of_the_rate_that_is_multiplied_at() -> None:
         ({"dtype": "fp8-blocks", "on": "MI300X:8"}, "does not multiply with a scale per 128 values"),
         ({"dtype": "fp8-current", "on": "A100:8"}, "has no fp8"),
         ({"dtype": "fp8-rows"}, "the engine has no recipe fp8-rows"),
-        ({"dtype": "nvfp4", "engine": "torchtitan"}, "the engine has no recipe nvfp4"),
+        ({"dtype": "fp8-blocks", "engine": "torchtitan"}, "the engine has no recipe fp8-blocks"),
         ({"dtype": "mxfp8", "engine": "torchtitan@2024-eager"}, "mxfp8 needs torch.compile"),
         ({"dtype": "mxfp8", "engine": "torch"}, "does not train in mxfp8"),
         ({"dtype": "mxfp8", "engine": "deepspeed"}, "mxfp8 is not priced under DeepSpeed"),

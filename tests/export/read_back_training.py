@@ -18,6 +18,7 @@ OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "di
 CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather"}
 DESTS = {
     "--fp8-format": "fp8",
+    "--fp4-format": "fp4",
     "--sequence-parallel": "sequence_parallel",
     "--disable-bias-linear": "add_bias_linear",
     "--untie-embeddings-and-output-weights": "untie_embeddings_and_output_weights",
@@ -145,10 +146,16 @@ def simulated(said: Any, chip: str, chips: int, folder: Path) -> TrainingReport:
         sequence_parallel=said.sequence_parallel,
         cp_comm=CP_COMMS[said.cp_comm_type[0]] if cp > 1 else "p2p",
         expert_tp=said.expert_tensor_parallel_size or 0,
-        dtype="fp8" if said.fp8 else "bf16",
+        dtype=_dtype(said),
         engine="megatron",
         techniques=_techniques(said),
     )
+
+
+def _dtype(said: Any) -> str:
+    """By Transformer Engine's names of its recipes."""
+    eight = {"delayed": "fp8", "tensorwise": "fp8-current", "blockwise": "fp8-blocks", "mxfp8": "mxfp8"}
+    return str(said.fp4_recipe) if said.fp4 else eight[said.fp8_recipe] if said.fp8 else "bf16"
 
 
 def _techniques(said: Any) -> list[str]:

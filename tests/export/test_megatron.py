@@ -231,6 +231,26 @@ def test_latent_attention_experts_and_uneven_stages(megatron: argparse.ArgumentP
     assert any("draft" in line for line in not_expressed(plan))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "recipe"),
+    [
+        ("fp8", ("hybrid", "delayed")),
+        ("fp8-current", ("hybrid", "tensorwise")),
+        ("fp8-blocks", ("e4m3", "blockwise")),
+        ("mxfp8", ("e4m3", "mxfp8")),
+        ("nvfp4", ("e2m1", "nvfp4")),
+        ("bf16", None),
+    ],
+)
+def test_recipes_of_eight_bits_and_fewer(
+    megatron: argparse.ArgumentParser, dtype: str, recipe: tuple[str, str] | None
+) -> None:
+    said = parsed(megatron, a_training_plan(dtype=dtype, chip="B200"))
+    eight, four = (said.fp8, said.fp8_recipe) if said.fp8 else None, (said.fp4, said.fp4_recipe) if said.fp4 else None
+    assert said.bf16
+    assert (eight, four) == ((None, recipe) if dtype == "nvfp4" else (recipe, None))
+
+
 def test_context_parallel_ranks(megatron: argparse.ArgumentParser) -> None:
     for name, flag in (("p2p", "p2p"), ("a2a", "a2a"), ("allgather", "all_gather")):
         plan = a_training_plan(Recipe(cp_comm=name), strategy=Strategy(cp=4, dp=2))
@@ -251,7 +271,7 @@ def test_an_optimizer_it_does_not_have_is_no_other(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_experts_are_trained_in_bf16(dtype: str) -> None:
-    with pytest.raises(InputError, match=f"trains experts in bf16 or fp8, not in {dtype}"):
+    with pytest.raises(InputError, match=f"trains experts in bf16, fp8 or fp4, not in {dtype}"):
         command(a_training_plan(model="qwen3-30b-a3b", strategy=Strategy(dp=8), dtype=dtype))
 
 

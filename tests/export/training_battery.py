@@ -43,13 +43,14 @@ MODELS = {
     ),
 }  # fmt: skip
 CHIPS = ("H100", "H200", "A100-SXM-80GB", "B200", "MI300X", "GB200")
+RECIPES = ("fp8", "fp8-current", "fp8-blocks", "fp8-rows", "fp8-rows-hp", "mxfp8", "nvfp4")
 TECHNIQUES = (
     (), (), (), ("offload-optimizer:share=1",), ("offload-optimizer:share=0.5",),
     ("async-checkpointing:every=20,mode=synchronous",), ("async-checkpointing:every=50,mode=asynchronous",),
 )  # fmt: skip
 SAID = (
     "the technique", "cp_comm", "asynchronous checkpoints", "the gpipe", "selective recomputation",
-    "optimizer states in", *SELDOM,
+    "optimizer states in", "a scale per tensor", *SELDOM,
 )  # fmt: skip
 """How lines begin of what a target writes otherwise than the plan has it: such a plan cannot come back."""
 
@@ -100,7 +101,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         chip=random.choice(CHIPS),
         replicas=1,
         strategy=Strategy(tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, vp=vp, techniques=random.choice(TECHNIQUES)),
-        dtype=random.choice(("bf16", "bf16", "fp8", "fp16", "fp32", "tf32")),
+        dtype=random.choice(("bf16", "bf16", "bf16", "fp16", "fp32", "tf32", random.choice(RECIPES))),
         engine=EngineChoice(name=engine, settings=recipe.settings),
         load=TrainingLoad(seq=seq, global_batch=batch, tokens=random.choice((None, 1e9, 300e9))),
     )

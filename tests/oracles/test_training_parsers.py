@@ -19,6 +19,7 @@ from tests.oracles.torchtitan_config import manager, parsed
 
 from gnomon.engines.training.stages import Stages
 from gnomon.export import target
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.load import model as load_model
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Plan, Recipe, Strategy, TrainingLoad
@@ -84,11 +85,35 @@ def check_torchtitan_network(plan: Plan, config: Any) -> None:
     model, made = load_model(plan.model), config.model_spec.model
     assert (made.dim, made.vocab_size, len(made.layers)) == (model.hidden, model.vocab, model.layers)
     made.update_from_config(config=config)
-    if plan.dtype == "fp8" or model.layers > 40:  # float8 layers are made on a GPU; large ones take a while
+    assert layer_classes(made) == layers_of(plan.dtype)
+    if plan.dtype in GEMM_RECIPES or model.layers > 40:  # float8 layers are made on a GPU; large ones take a while
         return
     with torch.device("meta"):
         network = made.build()
     assert sum(math.prod(one.shape) for one in network.parameters()) == model.parameters
+
+
+def layer_classes(network: Any) -> set[str]:
+    """Linear layers of a network's decoder layers and of its head, by their class and TorchTitan's recipe."""
+    from torchao.float8 import Float8LinearConfig
+    from torchtitan.models.common.linear import Linear
+
+    eight = {name: Float8LinearConfig.from_recipe_name(name) for name in ("rowwise", "rowwise_with_gw_hp")}
+    found = set()
+    for name, config, _, _ in network.traverse(Linear.Config):
+        if "router" not in name:
+            own = getattr(config, "_torchao_config", None)
+            recipe = next((one for one, made in eight.items() if made == own), "")
+            found.add(f"{'head' if 'lm_head' in name else 'layers'} {type(config).__qualname__} {recipe}".strip())
+    return found
+
+
+def layers_of(dtype: str) -> set[str]:
+    """What they should be: the head stays as it is."""
+    eight = {"fp8-rows": "rowwise", "fp8-rows-hp": "rowwise_with_gw_hp"}
+    named = {"mxfp8": "MXFP8Linear.Config", "nvfp4": "NVFP4Linear.Config"}
+    named |= {name: f"Float8Linear.Config {recipe}" for name, recipe in eight.items()}
+    return {f"layers {named.get(dtype, 'Linear.Config')}", "head Linear.Config"}
 
 
 class Mpu:

@@ -35,9 +35,10 @@ def parsed(folder: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> A
     made = manager()
     monkeypatch.syspath_prepend(str(folder))
     sys.modules.pop("recipe", None)
-    from torchtitan.components.quantization import float8
+    from torchtitan.components.quantization import float8, mx, nvfp4
 
-    monkeypatch.setattr(float8, "has_cuda_capability", lambda *version: True)
+    for module in (float8, mx, nvfp4):
+        monkeypatch.setattr(module, "has_cuda_capability", lambda *version: True)
     config = made().parse_args(words)
     sys.modules.pop("recipe", None)
     return config

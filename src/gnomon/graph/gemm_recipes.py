@@ -111,10 +111,11 @@ MXFP8 = GemmRecipe(
 needs them cast along both sides (Megatron-LM's `--reuse-grad-buf-for-mxfp8-param-ag`)."""
 NVFP4 = GemmRecipe(
     name="nvfp4", scales="a scale of 8 bits per 16 values", fprop="nvfp4", dgrad="nvfp4", wgrad="nvfp4", amax_passes=1,
-    single_pass=False, generations=("Blackwell", "Rubin"),
+    column_passes=1, single_pass=False, generations=("Blackwell", "Rubin"),
 )  # fmt: skip
 """NVIDIA, arXiv:2509.25149, Transformer Engine's NVFP4BlockScaling: a further scale per tensor, found in a reading of
-its own; a kernel that casts rows, and one that turns columns by a random Hadamard matrix and casts them."""
+its own; a kernel that casts rows, and one that turns columns by a random Hadamard matrix and casts them, by a largest
+value of their own."""
 
 GEMM_RECIPES = {one.name: one for one in (DELAYED, CURRENT, ROWS, ROWS_WIDE_WGRAD, BLOCKS, MXFP8, NVFP4)}
 

@@ -72,7 +72,7 @@ NO_EFFECT = {
         "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models "
         "fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval "
         "deallocate-pipeline-outputs align-grad-reduce align-param-gather use-sharp fp8-param-gather "
-        "fp8-recipe moe-shared-expert-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend"
+        "moe-shared-expert-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend"
     ),
 }
 NOT_MODELLED = {
@@ -94,7 +94,7 @@ NOT_MODELLED = {
     "the first and last layers in bf16": (
         "first-last-layers-bf16 num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"
     ),
-    "training in four bits": "fp4-format fp4-recipe fp4-param-gather",
+    "weights gathered in four bits": "fp4-param-gather",
     "sequences of several documents": "variable-seq-lengths sft-packing hybrid-context-parallel",
     "logits in 16 bits": "fp16-lm-cross-entropy",
 }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from gnomon.engines.megatron import formats
 from gnomon.engines.megatron.arguments import UNUSED
 from gnomon.engines.training.expressed import Named, offloaded, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
@@ -216,9 +217,7 @@ def _shards(options: TrainingOptions, strategy: Strategy) -> int:
 
 def _dtype(options: TrainingOptions) -> str:
     bf16, fp16 = options.flag("bf16"), options.flag("fp16")
-    if options.text("fp8-format", "fp8"):
-        return "fp8"
-    return "bf16" if bf16 else "fp16" if fp16 else "fp32"
+    return formats.read(options) or ("bf16" if bf16 else "fp16" if fp16 else "fp32")
 
 
 def _multiplied(dtype: str, options: TrainingOptions, program: LaunchedProgram) -> str:

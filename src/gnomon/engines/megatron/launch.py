@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gnomon.engines.megatron import network
-from gnomon.engines.megatron.engine import VERSIONS
+from gnomon.engines.megatron import formats, network
+from gnomon.engines.megatron.engine import RECIPES, VERSIONS
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
 from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
 from gnomon.engines.training.job import check_experts, check_job
@@ -31,7 +31,7 @@ from gnomon.spec.training import WRAPPED
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
-_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", "fp8": "--bf16"}
+_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", **{one.name: "--bf16" for one in RECIPES}}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
 EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap")
 """Settings that most plans leave alone, and its options say."""
@@ -169,7 +169,7 @@ def _check(job: TrainingJob) -> None:
     check_experts(job.model, strategy, job.recipe)
     _check_offload(job)
     if job.model.is_moe and _DTYPES[job.dtype] != "--bf16":
-        message = f"Megatron-LM trains experts in bf16 or fp8, not in {job.dtype}"
+        message = f"Megatron-LM trains experts in bf16, fp8 or fp4, not in {job.dtype}"
         raise InputError(message, where="dtype", hint="Use bf16.")
     if job.model.is_moe and strategy.tp > 1 and not job.recipe.sequence_parallel:
         message = "false, but Megatron-LM needs it for experts with tensor parallelism"
@@ -297,9 +297,8 @@ def _sharding(job: TrainingJob) -> dict[str, Value]:
 def _precision(job: TrainingJob) -> dict[str, Value]:
     dtype = job.dtype
     values: dict[str, Value] = {_DTYPES[dtype]: True} if _DTYPES[dtype] else {}
-    narrow = dtype == "fp8"
-    values |= {"--fp8-format": "hybrid", "--fp8-recipe": "delayed"} if narrow else {}
-    dtype = "bf16" if narrow else dtype
+    values |= formats.flags(dtype)
+    dtype = "bf16" if formats.flags(dtype) else dtype
     lower = _in_working_format(job) and _shards_states(job)
     return values | {
         "--accumulate-allreduce-grads-in-fp32": not is_wide(dtype) and not lower,

@@ -13,7 +13,7 @@ from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.training.wide import check_wide, efficient_attention, in_four_bytes
 from gnomon.engines.transformers.style import style as modules
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.gemm_recipes import CURRENT, GEMM_RECIPES, MXFP8, ROWS, ROWS_WIDE_WGRAD
+from gnomon.graph.gemm_recipes import CURRENT, GEMM_RECIPES, MXFP8, NVFP4, ROWS, ROWS_WIDE_WGRAD
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
@@ -32,7 +32,7 @@ reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttentio
 COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
 """Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
 torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
-RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, MXFP8)
+RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, MXFP8, NVFP4)
 """Those of torchao, whose scale per tensor is always that of the step at hand."""
 MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
 """PyTorch's context parallelism (torch/distributed/tensor/experimental/_attention.py, 2024 to 2025), counted: the

@@ -10,10 +10,10 @@ from typing import Any
 
 from gnomon.engines.command_line import Value, unused_flags
 from gnomon.engines.operations import Variable
+from gnomon.engines.torchtitan import formats
 from gnomon.engines.torchtitan.options import SCHEDULES, TRAIN
 from gnomon.engines.torchtitan.recipes import (
     CHECKPOINTING,
-    CONVERTERS,
     FLAVOR,
     MODEL,
     REGISTRY,
@@ -93,7 +93,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     strategy, shards, stages = _degrees(options, _ranks(program), found[0] if found else 0, program.name)
     micro, load = _batch(options, strategy)
     recipe = replace(_recipe(options, strategy, shards, moe=bool(shape and shape.experts)), micro_batch=micro)
-    narrow = any("float8" in one for one in options.text(CONVERTERS).split(" "))
+    narrow = formats.read(options)
     full = options.text("training.mixed_precision_param", default="bfloat16") == "float32"
     techniques = _techniques(options)
     _notes(options)
@@ -104,7 +104,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         techniques=techniques,
         recipe=recipe,
         load=load,
-        dtype="fp8" if narrow else imported("fp32", program.environment) if full else "bf16",
+        dtype=narrow or (imported("fp32", program.environment) if full else "bf16"),
         ignored=(*options.ignored, *options.left()),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gnomon.engines.shell import comment
 from gnomon.engines.torchtitan.engine import VERSIONS
+from gnomon.engines.torchtitan.formats import FORMATS, FP8, converter, converter_class
 from gnomon.engines.torchtitan.network import LLAMA, check_network, flavor_of, shape_lines
 from gnomon.engines.torchtitan.network import not_expressed as network_not_expressed
 from gnomon.engines.torchtitan.options import (
@@ -38,7 +39,7 @@ from gnomon.spec.recompute import parse
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "torchtitan"
-_DTYPES = ("bf16", "fp32", "tf32", "fp8")
+_DTYPES = ("bf16", "fp32", "tf32", *FORMATS)
 _NOTE = f"TorchTitan {VERSION}, with the tokenizer of the model under assets/hf. Further options may follow."
 EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap")
 """Settings that most plans leave alone, and a recipe has."""
@@ -118,8 +119,10 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"cp_comm {recipe.cp_comm}: TorchTitan {VERSION} gathers all keys (allgather)")
     if recipe.recompute == "selective" and plan.engine.name != NAME:
         missing.append(f"selective recomputation as in {plan.engine.name}: TorchTitan recomputes by operator")
-    if job.dtype == "fp8":
+    if job.dtype == FP8:
         missing.append(f"a scale per tensor in fp8: TorchTitan {VERSION} has one per row")
+    if job.model.is_moe and converter(job.dtype):
+        missing.append(f"experts in {job.dtype}: the recipe's converter makes linear layers so, and no grouped ones")
     if saving and not saving.known:
         missing.append(f"mode={saving.mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
     return missing + _sequences(job) + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
@@ -160,8 +163,8 @@ def _imports(job: TrainingJob) -> list[str]:
         "from torchtitan.components.metrics import MetricsProcessor",
         "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw",
     ]
-    if job.dtype == "fp8":
-        lines += ["from torchtitan.components.quantization import Float8LinearConverter"]
+    if named := converter_class(job.dtype):
+        lines += [f"from torchtitan.components.quantization import {named}"]
     lines += [
         "from torchtitan.components.validate import Validator",
         "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
@@ -179,14 +182,14 @@ def _imports(job: TrainingJob) -> list[str]:
 
 
 def _spec(job: TrainingJob, flavor: tuple[str, str] | None) -> list[str]:
-    converter = "Float8LinearConverter.Config(model_compile_enabled=True)"
+    made = converter(job.dtype)
     if flavor is not None:
-        given = f", converters=[{converter}]" if job.dtype == "fp8" else ""
+        given = f", converters=[{made}]" if made else ""
         backend = ', moe_comm_backend="standard"' if job.model.is_moe else ""
         return [f'    model_spec = model_registry("{flavor[1]}"{backend}{given})']
     lines = ["    model = network()"]
-    if job.dtype == "fp8":
-        lines += [f"    model = {converter}.build().convert(model)"]
+    if made:
+        lines += [f"    model = {made}.build().convert(model)"]
     return [*lines, '    model_spec = replace(model_registry("8B"), flavor="own", model=model)']
 
 

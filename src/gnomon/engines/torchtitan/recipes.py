@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnomon.engines.command_line import Value
+from gnomon.engines.torchtitan.formats import CONVERTERS, RECIPE_NAME, of_python
 from gnomon.engines.torchtitan.network import FLAVORS
 from gnomon.engines.training.imported import flattened
 from gnomon.errors import InputError
 
 MOST_NODES = 200_000
-CHECKPOINTING, CONVERTERS = "activation_checkpoint.mode", "model.converters"
+CHECKPOINTING = "activation_checkpoint.mode"
 MODEL, FLAVOR = "model.name", "model.flavor"
 _MODES = {"SelectiveAC": "selective", "FullAC": "full", "None": "none", "MemoryBudgetAC": "memory_budget"}
 _MODULE = re.compile(r"torchtitan\.models\.(\w+)(?:\.config_registry)?")
@@ -37,7 +38,8 @@ REGISTRY: Mapping[str, Mapping[str, dict[str, Value]]] = {
         "llama3_8b": _preset("8B", 1, 8192, 1000, "selective"),
         "llama3_70b": _preset("70B", 8, 8192, 1000, "full", tp=8),
         "llama3_405b": _preset("405B", 2, 8192, 3000, "full", tp=8)
-        | {CONVERTERS: ("float8",), "compile.enable": True, "compile.enable_async_tensor_parallel": True},
+        | {CONVERTERS: ("float8",), RECIPE_NAME: "rowwise"}
+        | {"compile.enable": True, "compile.enable_async_tensor_parallel": True},
     },
     "qwen3": {
         "qwen3_0_6b": _preset("0.6B", 4, 4096, 10, "selective"),
@@ -133,8 +135,7 @@ class _Recipe:
             own = "replace(" in ast.unparse(value)
             if node.args and isinstance(node.args[0], ast.Constant) and not own:
                 self.values[FLAVOR] = str(node.args[0].value)
-        if "Float8Linear" in ast.unparse(value):
-            self.values[CONVERTERS] = ("float8",)
+        self.values |= of_python(value)
 
     def _set(self, name: str, value: ast.expr) -> None:
         if name == "model_spec":

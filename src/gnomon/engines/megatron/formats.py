@@ -1,0 +1,34 @@
+"""Recipes of eight bits and fewer in Megatron-LM's words, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnomon.engines.megatron.options import Value
+from gnomon.engines.training.imported import TrainingOptions
+from gnomon.graph.gemm_recipes import BLOCKS, CURRENT, DELAYED, MXFP8, NVFP4
+
+EIGHT = {DELAYED.name: "delayed", CURRENT.name: "tensorwise", BLOCKS.name: "blockwise", MXFP8.name: "mxfp8"}
+"""What `--fp8-recipe` calls them."""
+E4M3 = (BLOCKS.name, MXFP8.name)
+"""Whose gradients have as many bits of mantissa as all else, as DeepSeek-V3 and NVIDIA's recipes have it; others are
+`hybrid`, gradients with a bit less."""
+SPELLED = {theirs: ours for ours, theirs in EIGHT.items()}
+
+
+def flags(dtype: str) -> Mapping[str, Value]:
+    """The options of a plan's format."""
+    if dtype == NVFP4.name:
+        return {"--fp4-format": "e2m1", "--fp4-recipe": "nvfp4"}
+    if dtype in EIGHT:
+        return {"--fp8-format": "e4m3" if dtype in E4M3 else "hybrid", "--fp8-recipe": EIGHT[dtype]}
+    return {}
+
+
+def read(options: TrainingOptions) -> str:
+    """The recipe that options ask for; empty where they ask for none."""
+    recipe = options.choice(SPELLED, "fp8-recipe", default=DELAYED.name)
+    four = options.choice({"nvfp4": NVFP4.name}, "fp4-recipe", default=NVFP4.name)
+    if options.text("fp4-format", "fp4"):
+        return four
+    return recipe if options.text("fp8-format", "fp8") else ""
