@@ -9,8 +9,8 @@ import argparse
 SWITCHES = (
     "--deepspeed", "--swiglu", "--use-rotary-position-embeddings", "--no-position-embedding", "--disable-bias-linear",
     "--untie-embeddings-and-output-weights", "--sequence-parallel", "--no-pipeline-parallel",
-    "--checkpoint-activations", "--deepspeed-activation-checkpointing", "--use-flash-attn-v2", "--cpu-optimizer",
-    "--bf16", "--fp16",
+    "--checkpoint-activations", "--deepspeed-activation-checkpointing", "--checkpoint-in-cpu", "--use-flash-attn-v2",
+    "--cpu-optimizer", "--bf16", "--fp16",
 )  # fmt: skip
 WHOLE = (
     "--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--num-key-value-heads",

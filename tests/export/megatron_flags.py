@@ -27,6 +27,7 @@ SWITCHES = (
     "--use-precision-aware-optimizer",
     "--optimizer-cpu-offload",
     "--overlap-cpu-optimizer-d2h-h2d",
+    "--fine-grained-activation-offloading",
     "--async-save",
     "--mock-data",
     "--sft",
@@ -68,6 +69,8 @@ WHOLE = (
     "--seq-length",
     "--train-iters",
     "--save-interval",
+    "--cpu-offloading-num-layers",
+    "--fine-grained-offloading-max-inflight-offloads",
     "--recompute-num-layers",
     "--eval-iters",
     "--eval-interval",
@@ -79,6 +82,7 @@ NUMBERS = (
     "--attention-dropout",
     "--hidden-dropout",
     "--optimizer-offload-fraction",
+    "--activation-offload-fraction",
     "--lr",
     "--min-lr",
     "--lr-warmup-fraction",
@@ -95,6 +99,7 @@ TEXTS = (
     "--pipeline-model-parallel-layout",
     "--cp-comm-type",
     "--save",
+    "--offload-modules",
 )
 CHOICES = {
     "--outer-dp-sharding-strategy": ("no_shard", "optim"),

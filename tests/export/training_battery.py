@@ -47,10 +47,14 @@ RECIPES = ("fp8", "fp8-current", "fp8-blocks", "fp8-rows", "fp8-rows-hp", "mxfp8
 TECHNIQUES = (
     (), (), (), ("offload-optimizer:share=1",), ("offload-optimizer:share=0.5",),
     ("async-checkpointing:every=20,mode=synchronous",), ("async-checkpointing:every=50,mode=asynchronous",),
+    ("offload-optimizer", "offload-parameters"), ("offload-parameters:tier=nvme",), ("offload-optimizer:tier=nvme",),
+    ("offload-activations",), ("offload-activations:layers=8",), ("offload-activations:copies=blocking",),
+    ("offload-activations:modules=core_attn+attn_proj", "offload-optimizer"),
+    ("offload-activations:modules=moe_act,share=0.5,in_flight=4",),
 )  # fmt: skip
 SAID = (
     "the technique", "cp_comm", "asynchronous checkpoints", "the gpipe", "selective recomputation",
-    "optimizer states in", "a scale per tensor", *SELDOM,
+    "optimizer states in", "a scale per tensor", "tier=", "copies=", "some layers alone", *SELDOM,
 )  # fmt: skip
 """How lines begin of what a target writes otherwise than the plan has it: such a plan cannot come back."""
 

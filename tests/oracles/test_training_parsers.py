@@ -26,6 +26,7 @@ from gnomon.spec import Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.loads.lengths.uniform import Uniform
 from gnomon.spec.loads.sequences import Sequences
 from gnomon.spec.training import GROUP_BY_LENGTH
+from gnomon.techniques import TRAINING, applied
 
 pytestmark = pytest.mark.oracle
 PLANS = 6
@@ -71,6 +72,8 @@ def check_torchtitan(plan: Plan, config: Any) -> None:
     kind = type(config.activation_checkpoint)
     assert kinds[recipe.recompute] in kind.__qualname__
     assert config.compile.enable
+    named = applied(TRAINING, plan.strategy.techniques).names
+    assert config.training.enable_cpu_offload == ("offload-parameters" in named)
     assert config.training.dtype == ("bfloat16" if recipe.optimizer == "adamw-bf16" else "float32")
     if strategy.pp > 1:
         parts = [sum(name.startswith("layers.") for name in part) for part in cut.module_fqns_per_model_part]
@@ -151,11 +154,18 @@ def test_deepspeed_makes_the_plans_configuration(model: str, tmp_path: Path, dee
             plan.dtype == "fp16",
         )
         assert config.gradient_clipping == 1.0
-        offload = config.zero_config.offload_optimizer
-        shares = [text.rpartition("share=")[2] for text in plan.strategy.techniques if "offload" in text]
-        assert (offload is not None) == bool(shares)
-        if shares and offload is not None:
-            assert (str(offload.device), offload.ratio) == ("cpu", float(shares[0]))
+        named = applied(TRAINING, plan.strategy.techniques).values
+        for technique, placed in (
+            ("offload-optimizer", config.zero_config.offload_optimizer),
+            ("offload-parameters", config.zero_config.offload_param),
+        ):
+            assert (placed is not None) == (technique in named)
+            if placed is not None:
+                device = {"host": "cpu", "nvme": "nvme"}[str(named[technique]["tier"])]
+                assert str(placed.device) == device and (placed.nvme_path is not None) == (device == "nvme")
+        if config.zero_config.offload_optimizer is not None:
+            assert config.zero_config.offload_optimizer.ratio == named["offload-optimizer"]["share"]
+        assert config.activation_checkpointing_config.cpu_checkpointing == ("offload-activations" in named)
 
 
 def test_deepspeed_refuses_what_is_not_its(tmp_path: Path, deepspeed_config: Any) -> None:

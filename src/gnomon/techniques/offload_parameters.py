@@ -61,8 +61,9 @@ class OffloadParameters(Technique[TrainingCase]):
         yield True, no_host(case.pool)
         yield values["tier"] == ON_NVME, no_disks(case.pool)
         yield plans.pp > 1, "weights that are streamed are not priced with pipeline parallelism"
+        sharded = (plans.zero == 3) | ((plans.zero == 2) & case.traits.gathers_forward)
         yield (
-            (plans.zero != 3) & (plans.copies > 1),
+            ~sharded & (plans.copies > 1),
             lambda row: f"ranks hold all weights under ZeRO {plans.zero[row]}, and shards under ZeRO 3",
         )
 
@@ -73,7 +74,8 @@ class OffloadParameters(Technique[TrainingCase]):
         sizes = tuple(float(values["share"]) * size for size in _layer_bytes(case))
         ends = float(values["share"]) * _ends_bytes(case) / sum(case.table.chunks.on_rank(0))
         forward = tuple(np.asarray((size + ends) / rate) for size in sizes)
-        backward = tuple(np.asarray(size / rate) for size in sizes)
+        again = case.plans.zero != 2  # what the forward pass gathers stays there until the backward pass
+        backward = tuple(np.asarray(size / rate * again) for size in sizes)
         parts = np.maximum(case.table.layers, 1)
         yield SideGroup(
             tasks=tuple(

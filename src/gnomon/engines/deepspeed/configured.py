@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.engines.command_line import unused_flags
-from gnomon.engines.training.expressed import Named, offloaded
+from gnomon.engines.deepspeed.offload import offload_read
+from gnomon.engines.training.expressed import Named
 from gnomon.engines.training.imported import TrainingOptions, flattened
 from gnomon.errors import InputError
 from gnomon.spec.imported import IgnoredOption
@@ -33,13 +34,13 @@ NO_EFFECT = {
     "zero_optimization.stage3_max_reuse_distance zero_optimization.sub_group_size "
     "zero_optimization.contiguous_gradients zero_optimization.reduce_scatter zero_optimization.allgather_partitions "
     "zero_optimization.round_robin_gradients zero_optimization.offload_optimizer* "
+    "zero_optimization.offload_param* "
     "zero_optimization.ignore_unused_parameters aio*",
     "as it is priced": "zero_optimization.mics_hierarchical_params_gather zero_allow_untested_optimizer "
     "zero_force_ds_cpu_optimizer prescale_gradients "
     "gradient_predivide_factor data_types* activation_checkpointing* torch_autocast*",
 }
 NOT_MODELLED = {
-    "weights in the host's memory": "zero_optimization.offload_param*",
     "hierarchical or compressed weights and gradients (ZeRO++)": "zero_optimization.zero_hpz_partition_size "
     "zero_optimization.zero_quantized_weights zero_optimization.zero_quantized_gradients "
     "zero_optimization.zero_quantized_nontrainable_weights",
@@ -90,15 +91,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
     overlapped = options.flag("zero_optimization.overlap_comm", default=stage == 3)
     if overlapped:
         options.unmodelled("zero_optimization.overlap_comm: true", "priced with reductions after the backward pass")
-    device = options.text("zero_optimization.offload_optimizer.device", default="none")
-    ratio = options.share("zero_optimization.offload_optimizer.ratio", default=1.0)
-    if device == "nvme":
-        options.unmodelled("zero_optimization.offload_optimizer.device: nvme", "priced as the host's memory")
-    if options.text("zero_optimization.offload_param.device", default="none") == "none":
-        for name in [one for one in options.values if one.startswith("zero_optimization.offload_param")]:
-            options.take(name)
-    else:
-        options.unmodelled("zero_optimization.offload_param", "weights in the host's memory")
+    techniques = offload_read(options)
     return DeepSpeedSettings(
         stage=stage,
         micro_batch=micro,
@@ -107,7 +100,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         shards=max(0, options.whole("zero_optimization.mics_shard_size", default=0, least=-1)),
         dtype="bf16" if bf16 else "fp16" if fp16 else "",
         optimizer=_optimizer(options),
-        techniques=offloaded(ratio) if device in ("cpu", "nvme") else {},
+        techniques=techniques,
         ignored=(*options.ignored, *options.left()),
     )
 

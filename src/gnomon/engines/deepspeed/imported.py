@@ -10,11 +10,12 @@ from typing import Any
 
 from gnomon.engines.command_line import Unused, Value, unused_flags
 from gnomon.engines.deepspeed.configured import DeepSpeedSettings, is_config, settings_of
+from gnomon.engines.deepspeed.offload import only_recomputed
 from gnomon.engines.deepspeed.options import PROGRAM
 from gnomon.engines.megatron.arguments import UNUSED as MEGATRON
 from gnomon.engines.megatron.imported import note_dropout
 from gnomon.engines.operations import Variable
-from gnomon.engines.training.expressed import Named, saved
+from gnomon.engines.training.expressed import BLOCKING, Named, activations_offloaded, saved
 from gnomon.engines.training.imported import MOST_TOKENS, TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import DEEPSPEED, LaunchedProgram
 from gnomon.engines.training.operations import (
@@ -34,8 +35,7 @@ OWN = {
     "local_rank",
 }
 NOT_MODELLED = {
-    "activations in the host's memory, or cut over ranks": "checkpoint-in-cpu partition-activations "
-    "distribute-checkpointed-activations contigious-checkpointing",
+    "activations cut over ranks": "partition-activations distribute-checkpointed-activations contigious-checkpointing",
     "weights in the host's memory": "remote-device use-pin-memory",
     "mixtures of experts of Megatron-DeepSpeed": "moe-expert-parallel-size mlp-type topk expert-interval "
     "enable-expert-tensor-parallelism moe-train-capacity-factor moe-loss-coeff create-moe-param-group",
@@ -75,7 +75,9 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     steps = options.whole("train-iters", default=0, least=0) or _samples(options, batch, seq)
     recipe = _recipe(options, settings, strategy, own=shape is not None)
     dtype = imported(_dtype(options, settings), program.environment)
-    techniques = {**settings.techniques, **_saved(options)}
+    on_host = activations_offloaded(copies=BLOCKING) if options.flag("checkpoint-in-cpu") else {}
+    techniques = {**settings.techniques, **on_host, **_saved(options)}
+    techniques = only_recomputed(techniques, recipe.recompute, options)
     model = options.text("model", "model_name_or_path", "model-name-or-path") if shape is None else ""
     if shape is not None:
         note_dropout(options)

@@ -8,9 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from gnomon.engines.deepspeed.engine import VERSIONS
+from gnomon.engines.deepspeed.offload import EXPRESSED as OFFLOADS
+from gnomon.engines.deepspeed.offload import (
+    activations_unsaid,
+    aio_fields,
+    check_offload,
+    checkpoints_on_host,
+    offload_unsaid,
+    zero_fields,
+)
 from gnomon.engines.deepspeed.options import COMMIT, CONFIG, PROGRAM, VERSION
 from gnomon.engines.megatron.options import Value, words
-from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
+from gnomon.engines.training.expressed import CHECKPOINTS, Saving, StateOffload
 from gnomon.engines.training.job import check_equal_stages, check_experts, check_job
 from gnomon.engines.training.launch import (
     LEAST_RATE,
@@ -68,7 +77,7 @@ EXPRESSED_SETTINGS = ("dp_shard",)
 def config_text(job: TrainingJob) -> str:
     """`ds_config.json`."""
     check(job)
-    _check_offload(job)
+    check_offload(job)
     micro, strategy = job.recipe.micro_batch, job.strategy
     config: dict[str, Any] = {
         "train_batch_size": job.load.global_batch,
@@ -84,8 +93,9 @@ def config_text(job: TrainingJob) -> str:
     if job.dtype == "bf16":
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     if parse(job.recipe.recompute).each == FULL:
-        config["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
-    return json.dumps(config, indent=2) + "\n"
+        kept = {"partition_activations": False, "cpu_checkpointing": checkpoints_on_host(job)}
+        config["activation_checkpointing"] = kept
+    return json.dumps(config | aio_fields(job), indent=2) + "\n"
 
 
 def _zero(job: TrainingJob) -> dict[str, Any]:
@@ -95,17 +105,13 @@ def _zero(job: TrainingJob) -> dict[str, Any]:
         found["mics_shard_size"] = shards * job.strategy.cp
     if stage:
         found |= {"overlap_comm": False, "reduce_scatter": True, "contiguous_gradients": True}
-    if offload := StateOffload.of(job):
-        found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-        if offload.share < 1:
-            found["offload_optimizer"]["ratio"] = offload.share
-    return found
+    return found | zero_fields(job)
 
 
 def options(job: TrainingJob) -> dict[str, Value]:
     """Every option of Megatron-DeepSpeed and its value, in the order they are written."""
     check(job)
-    _check_offload(job)
+    check_offload(job)
     return _network(job) | _parallel(job) | _step(job) | _beside(job)
 
 
@@ -144,22 +150,9 @@ def check(job: TrainingJob) -> None:
         raise InputError(message, where="strategy.cp", hint="Use 1, or cp_comm a2a with a pp of 1.")
 
 
-def _check_offload(job: TrainingJob) -> None:
-    offload = StateOffload.of(job)
-    if not offload:
-        return
-    where, stage = "engine.settings.zero", job.recipe.zero
-    if not stage:
-        message = "DeepSpeed offloads states that ZeRO shards, and zero is 0"
-        raise InputError(message, where=where, hint="Use 1, 2 or 3.")
-    if offload.share < 1 and stage != 3:
-        message = f"DeepSpeed offloads a share of the states under ZeRO 3 alone, and zero is {stage}"
-        raise InputError(message, where=where, hint=f"Use 3, or {OFFLOAD} with all of them.")
-
-
 def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What of a job's plan DeepSpeed's configuration and Megatron-DeepSpeed's options cannot express."""
-    offload, saving = StateOffload.of(job), Saving.of(job)
+    saving = Saving.of(job)
     kept = "" if saving else ", and saves nothing"
     own = "data, tokenizer and a learning rate of your own"
     missing = [f"{own}: run.sh reads DATA_PATH, with a learning rate of {RATE:g} decaying to {LEAST_RATE:g}{kept}"]
@@ -171,9 +164,8 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"what mics_shard_size needs beside it: {own}, not MiCS_Init")
     if saving.beside:
         missing.append("asynchronous checkpoints: Megatron-DeepSpeed saves them while training waits")
-    if offload and offload.stride:
-        missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
-    return missing + sequences_not_expressed(job) + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
+    missing += [*offload_unsaid(job), *activations_unsaid(job), *sequences_not_expressed(job)]
+    return missing + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
 
 
 def _unlike(job: TrainingJob) -> list[str]:
@@ -251,6 +243,7 @@ def _step(job: TrainingJob) -> dict[str, Value]:
         "--checkpoint-activations": full,
         "--deepspeed-activation-checkpointing": full,
         "--checkpoint-num-layers": choice.count if choice.layers else False,
+        "--checkpoint-in-cpu": checkpoints_on_host(job),
         "--recompute-granularity": "selective" if job.recipe.recompute == "selective" else False,
         "--use-flash-attn-v2": True,
         "--cpu-optimizer": bool(StateOffload.of(job)),
@@ -278,4 +271,4 @@ def _beside(job: TrainingJob) -> dict[str, Value]:
     }
 
 
-EXPRESSED = (OFFLOAD, CHECKPOINTS)
+EXPRESSED = (*OFFLOADS, CHECKPOINTS)

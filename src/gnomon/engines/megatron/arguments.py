@@ -66,7 +66,9 @@ NO_EFFECT = {
         "attention-softmax-in-fp32 no-attention-softmax-in-fp32 accumulate-allreduce-grads-in-fp32 moe-grouped-gemm "
         "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-enable-deepep moe-router-dtype moe-permute-fusion "
         "moe-router-fusion no-gradient-accumulation-fusion no-async-tensor-model-parallel-allreduce "
-        "overlap-cpu-optimizer-d2h-h2d use-precision-aware-optimizer megatron-fsdp-main-grads-dtype "
+        "overlap-cpu-optimizer-d2h-h2d min-offloaded-tensor-size "
+        "cpu-offloading-retain-pinned-cpu-buffers use-torch-optimizer-for-cpu-offload delay-offload-until-cuda-graph "
+        "use-precision-aware-optimizer megatron-fsdp-main-grads-dtype "
         "megatron-fsdp-grad-comm-dtype overlap-param-gather no-persist-layer-norm "
         "no-bias-swiglu-fusion no-bias-gelu-fusion no-bias-dropout-fusion bias-swiglu-fusion "
         "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models "
@@ -76,6 +78,7 @@ NO_EFFECT = {
     ),
 }
 NOT_MODELLED = {
+    "pipeline ranks that offload unequal shares": "delta-offload-bytes-across-pp-ranks",
     "batches that grow during the run": "rampup-batch-size",
     "layers by pipeline stage": (
         "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
@@ -89,7 +92,6 @@ NOT_MODELLED = {
         "moe-expert-capacity-factor moe-pad-expert-input-to-capacity moe-token-drop-policy "
         "moe-router-force-load-balancing"
     ),
-    "activations in the host's memory": "cpu-offloading cpu-offloading-num-layers fine-grained-activation-offloading",
     "registered buffers of NCCL": "nccl-ub use-nccl-ub nccl-communicator-config-path sharp-enabled-group",
     "the first and last layers in bf16": (
         "first-last-layers-bf16 num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from gnomon.engines.megatron import formats
 from gnomon.engines.megatron.arguments import UNUSED
-from gnomon.engines.training.expressed import Named, offloaded, saved
+from gnomon.engines.megatron.offload import offload_read
+from gnomon.engines.training.expressed import Named, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import (
@@ -58,7 +59,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
         shape=shape,
         stages=stages,
         strategy=strategy,
-        techniques=_techniques(options),
+        techniques={**offload_read(options, shape.layers), **_saved(options)},
         recipe=replace(recipe, micro_batch=micro),
         load=replace(load_of(seq, batch, steps), mtp_layers=options.whole("mtp-num-layers", default=0, least=0)),
         batches=batches,
@@ -236,16 +237,10 @@ def _steps(options: TrainingOptions, batch: int) -> int:
     return steps or -(-samples // batch)
 
 
-def _techniques(options: TrainingOptions) -> Named:
-    found: Named = {}
-    share = options.share("optimizer-offload-fraction", default=1.0)
-    if options.flag("optimizer-cpu-offload"):
-        found |= offloaded(share)
+def _saved(options: TrainingOptions) -> Named:
     folder, every = options.text("save"), options.whole("save-interval", default=0, least=0)
     waits = not options.flag("async-save")
-    if folder and every:
-        found |= saved(every, waits=waits)
-    return found
+    return saved(every, waits=waits) if folder and every else {}
 
 
 def note_dropout(options: TrainingOptions) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from gnomon.engines.megatron import formats, network
 from gnomon.engines.megatron.engine import RECIPES, VERSIONS
+from gnomon.engines.megatron.offload import activation_options, check_activations, environment, offload_unsaid
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
-from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
+from gnomon.engines.training.expressed import CHECKPOINTS, Saving, StateOffload
 from gnomon.engines.training.job import check_experts, check_job
 from gnomon.engines.training.launch import (
     LEAST_RATE,
@@ -74,6 +75,7 @@ def options(job: TrainingJob) -> dict[str, Value]:
     _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
     values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(job)
+    values |= activation_options(job)
     return values | _saving(job) | _data(job)
 
 
@@ -142,11 +144,8 @@ def _sequences(job: TrainingJob) -> list[str]:
 
 def _unsaid(job: TrainingJob) -> Iterator[str]:
     """Parameters of techniques that no option says, and what is done in their place."""
-    offload, saving = StateOffload.of(job), Saving.of(job)
-    if offload and offload.stride:
-        yield f"stride={offload.stride} of {OFFLOAD}: Megatron-LM updates what it offloads on the host alone"
-    if offload and offload.flush != "beside":
-        yield f"flush={offload.flush} of {OFFLOAD}: Megatron-LM overlaps gradient copies with what follows"
+    saving = Saving.of(job)
+    yield from offload_unsaid(job)
     if saving and not saving.known:
         yield (
             f"mode={saving.mode} of {CHECKPOINTS}: Megatron-LM copies states to the host before the next step, "
@@ -168,6 +167,7 @@ def _check(job: TrainingJob) -> None:
     strategy = job.strategy
     check_experts(job.model, strategy, job.recipe)
     _check_offload(job)
+    check_activations(job)
     if job.model.is_moe and _DTYPES[job.dtype] != "--bf16":
         message = f"Megatron-LM trains experts in bf16, fp8 or fp4, not in {job.dtype}"
         raise InputError(message, where="dtype", hint="Use bf16.")
@@ -187,7 +187,7 @@ def _check_offload(job: TrainingJob) -> None:
 
 def _environment(job: TrainingJob) -> list[str]:
     """One queue per device keeps tensor-parallel messages in order before Blackwell; sharded weights need several."""
-    wide = exported(job.dtype, job.pool.chip)
+    wide = [*exported(job.dtype, job.pool.chip), *environment(job)]
     if _fsdp(job):
         return ["unset CUDA_DEVICE_MAX_CONNECTIONS", *wide]
     alone = job.strategy.tp == 1 and job.strategy.cp == 1

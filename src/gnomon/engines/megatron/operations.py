@@ -9,14 +9,14 @@ from gnomon.engines.megatron import ENGINE as INFO
 from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.imported import import_training, reads
 from gnomon.engines.megatron.options import COMMIT
-from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD
+from gnomon.engines.training.expressed import ACTIVATIONS, CHECKPOINTS, OFFLOAD
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
 __all__ = ["import_training", "reads"]
 
 ENGINE, TITLE = INFO.name, INFO.title
-EXPRESSES = (OFFLOAD, CHECKPOINTS)
+EXPRESSES = (OFFLOAD, ACTIVATIONS, CHECKPOINTS)
 
 
 def version_of(plan: Plan) -> str:

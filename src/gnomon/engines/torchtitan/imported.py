@@ -22,7 +22,7 @@ from gnomon.engines.torchtitan.recipes import (
     sizes,
     toml_options,
 )
-from gnomon.engines.training.expressed import Named, saved
+from gnomon.engines.training.expressed import Named, offloaded, saved, streamed
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
 from gnomon.engines.training.operations import ImportedTraining, ModelShape, TrainingNames
@@ -63,7 +63,6 @@ NO_EFFECT = {
     "float8* loss* parallelism.expert_parallel_comm_backend parallelism.expert_tensor_parallel_degree",
 }
 NOT_MODELLED = {
-    "weights, gradients and states in the host's memory": "training.enable_cpu_offload",
     "updates during the backward pass": "optimizer.early_step_in_backward",
     "communication by symmetric memory": "parallelism.enable_fsdp_symm_mem",
     "layers by pipeline stage": "parallelism.pipeline_parallel_first_stage_less_layers "
@@ -254,17 +253,16 @@ def _techniques(options: TrainingOptions) -> Named:
     every = options.whole("checkpoint.interval", default=500)
     mode = options.text("checkpoint.async_mode", default="disabled")
     on = options.flag("checkpoint.enable", "checkpoint.enable_checkpoint")
-    return saved(every, waits=mode == "disabled") if on else {}
+    found = saved(every, waits=mode == "disabled") if on else {}
+    return found | ({**offloaded(1.0), **streamed()} if options.flag("training.enable_cpu_offload") else {})
 
 
 def _notes(options: TrainingOptions) -> None:
     if not options.flag("compile.enable", "training.compile"):
         options.unmodelled("no torch.compile", "priced as compiled; the version 2024-eager is without it")
-    for name in ("training.enable_cpu_offload", "parallelism.enable_fsdp_symm_mem"):
+    for name in ("parallelism.enable_fsdp_symm_mem", "optimizer.early_step_in_backward"):
         if options.values.get(name) in (False, "false", "False"):
             options.take(name)
-    if options.values.get("optimizer.early_step_in_backward") in (False, "false", "False"):
-        options.take("optimizer.early_step_in_backward")
     for name in ("first", "last"):
         if str(options.values.get(f"parallelism.pipeline_parallel_{name}_stage_less_layers", "")) == "0":
             options.take(f"parallelism.pipeline_parallel_{name}_stage_less_layers")

@@ -18,7 +18,15 @@ from gnomon.engines.torchtitan.options import (
     TRAIN,
     VERSION,
 )
-from gnomon.engines.training.expressed import CHECKPOINTS, Saving
+from gnomon.engines.training.expressed import (
+    CHECKPOINTS,
+    HOST,
+    OFFLOAD,
+    PARAMETERS,
+    ParameterOffload,
+    Saving,
+    StateOffload,
+)
 from gnomon.engines.training.job import check_experts, check_job
 from gnomon.engines.training.launch import (
     BESIDE,
@@ -100,6 +108,9 @@ def check(job: TrainingJob) -> None:
     if strategy.pp > 1 and job.model.tied_embeddings:
         message = f"{job.model.name} ties embedding and head, which TorchTitan cannot split over pipeline ranks"
         raise InputError(message, where="strategy.pp", hint="Use 1.")
+    if _offloads(job) and (recipe.zero < 2 or strategy.dp * strategy.cp == 1):
+        message = "TorchTitan offloads what FSDP shards over data-parallel ranks"
+        raise InputError(message, where="engine.settings.zero", hint="Use 2 or 3, and a dp of 2 or more.")
     if job.model.is_moe and strategy.tp > 1 and recipe.expert_tp != 1:
         message = "TorchTitan does not cut experts over tensor-parallel ranks"
         raise InputError(message, where="engine.settings.expert_tp", hint="Use 1.")
@@ -125,7 +136,26 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"experts in {job.dtype}: the recipe's converter makes linear layers so, and no grouped ones")
     if saving and not saving.known:
         missing.append(f"mode={saving.mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
-    return missing + _sequences(job) + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
+    missing += [*_offload_unsaid(job), *_sequences(job)]
+    return missing + common_not_expressed(job, plan, NAME, EXPRESSED_SETTINGS)
+
+
+def _offloads(job: TrainingJob) -> bool:
+    """Whether `enable_cpu_offload` says what a job offloads: weights, gradients and states, in the host's memory."""
+    states, weights = StateOffload.of(job), ParameterOffload.of(job)
+    return bool(states and weights) and states.share == 1 and {states.tier, weights.tier} == {HOST}
+
+
+def _offload_unsaid(job: TrainingJob) -> list[str]:
+    states, weights = StateOffload.of(job), ParameterOffload.of(job)
+    if not _offloads(job):
+        named = ((OFFLOAD, states), (PARAMETERS, weights))
+        own = "TorchTitan offloads all of weights, gradients and states to the host's memory, or nothing"
+        return [f"the technique {name}: {own}" for name, offload in named if offload]
+    found = weights.unsaid("TorchTitan")
+    if states.stride:
+        found.append(f"stride={states.stride} of {OFFLOAD}: TorchTitan updates what it offloads on the host alone")
+    return found
 
 
 def _sequences(job: TrainingJob) -> list[str]:
@@ -242,6 +272,7 @@ def _training(job: TrainingJob) -> dict[str, object]:
         "dtype": "bfloat16" if job.recipe.optimizer == "adamw-bf16" else "float32",
         "mixed_precision_param": "float32" if is_wide(job.dtype) else "bfloat16",
         "mixed_precision_reduce": "float32",
+        "enable_cpu_offload": _offloads(job),
         "disable_cuda_graphs": True,
     }
 

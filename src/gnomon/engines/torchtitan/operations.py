@@ -8,14 +8,14 @@ from gnomon.engines.torchtitan import ENGINE as INFO
 from gnomon.engines.torchtitan import launch
 from gnomon.engines.torchtitan.imported import import_training, known_fields, reads
 from gnomon.engines.torchtitan.options import RECIPE, VERSION
-from gnomon.engines.training.expressed import CHECKPOINTS
+from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, PARAMETERS
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
 __all__ = ["import_training", "known_fields", "reads"]
 
 ENGINE, TITLE = INFO.name, INFO.title
-EXPRESSES = (CHECKPOINTS,)
+EXPRESSES = (OFFLOAD, PARAMETERS, CHECKPOINTS)
 
 
 def version_of(plan: Plan) -> str:

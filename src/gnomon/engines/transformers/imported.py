@@ -14,8 +14,17 @@ from typing import Any
 from gnomon.engines.command_line import Value, unused_flags
 from gnomon.engines.deepspeed.configured import settings_of
 from gnomon.engines.deepspeed.imported import beside, ranks_of
+from gnomon.engines.deepspeed.offload import TIERS
 from gnomon.engines.operations import Variable
-from gnomon.engines.training.expressed import Named, offloaded, saved
+from gnomon.engines.training.expressed import (
+    ACTIVATIONS,
+    NVME,
+    Named,
+    activations_offloaded,
+    offloaded,
+    saved,
+    streamed,
+)
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, flattened, load_of, read_flags
 from gnomon.engines.training.launched import ACCELERATE, LaunchedProgram
 from gnomon.engines.training.operations import ImportedTraining, TrainingNames
@@ -138,11 +147,13 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     recipe, dtype = _recipe(options, shared, narrow if tuned else None)
     kept, batches = _saved(options, total), batches_of(options)
     _notes(options)
+    # Of TRL's trainers: pinned memory and a stream of its own.
+    on_host = activations_offloaded() if options.flag("activation_offloading") else {}
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
         model=model,
         strategy=strategy,
-        techniques={**shared.techniques, **kept, **tuned},
+        techniques={**shared.techniques, **on_host, **kept, **tuned},
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, max(0, total)),
         batches=batches,
@@ -208,7 +219,8 @@ def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
         optimizer=found.optimizer,
         accumulation=found.accumulation,
         micro_batch=found.micro_batch,
-        techniques=found.techniques,
+        # The Trainer's checkpointing is PyTorch's, which no option of DeepSpeed's concerns.
+        techniques={name: values for name, values in found.techniques.items() if name != ACTIVATIONS},
         ignored=(*found.ignored, *over),
     )
 
@@ -220,8 +232,6 @@ def _trainer_fsdp(options: TrainingOptions, names: TrainingNames) -> Sharding:
     strategy = next((word.upper() for word in words if word.upper() in _STRATEGIES), "")
     if not strategy and not {"true", "1"} & set(words):
         return Sharding()
-    if "offload" in words:
-        options.unmodelled("--fsdp offload", "weights, gradients and states in the host's memory")
     before = "fsdp_config."
     fields = {name: options.take(name) for name in [*options.values] if name.startswith(before)}
     if file := options.text("fsdp_config"):
@@ -229,6 +239,8 @@ def _trainer_fsdp(options: TrainingOptions, names: TrainingNames) -> Sharding:
     given = {name: value for name, value in fields.items() if value is not None}
     own = TrainingOptions(given | ({f"{before}sharding_strategy": strategy} if strategy else {}), LAUNCHER, dashes="")
     found = _fsdp(own)
+    if "offload" in words and found.zero >= 2:
+        found = replace(found, techniques=_all_offloaded())
     return replace(found, ignored=(*own.ignored, *own.left()))
 
 
@@ -279,10 +291,11 @@ def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
         return _deepspeed_file(names, file)
     stage = options.whole("deepspeed_config.zero_stage", "zero_stage", default=2, least=0)
     steps = options.text("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps")
-    device = options.text("deepspeed_config.offload_optimizer_device", "offload_optimizer_device", default="none")
-    if options.text("deepspeed_config.offload_param_device", "offload_param_device", default="none") != "none":
-        options.unmodelled("offload_param_device", "weights in the host's memory")
-    techniques = offloaded(1.0) if device in ("cpu", "nvme") else {}
+    techniques: Named = {}
+    for name, what in (("offload_optimizer_device", offloaded(1.0)), ("offload_param_device", streamed())):
+        device = options.text(f"deepspeed_config.{name}", name, default="none")
+        for technique, values in what.items() if device in TIERS else ():
+            techniques[technique] = {**values, **({"tier": NVME} if TIERS[device] == NVME else {})}
     return Sharding(
         zero=stage, accumulation=int(steps) if re.fullmatch(r"\d{1,6}", steps) else 0, techniques=techniques
     )
@@ -299,16 +312,20 @@ def _fsdp(options: TrainingOptions) -> Sharding:
     resharded = options.text(*_of_fsdp("reshard_after_forward"), default="true")
     named = options.text(*_of_fsdp("sharding_strategy"), default="FULL_SHARD")
     again = options.flag(*_of_fsdp("activation_checkpointing"))
-    if options.flag(*_of_fsdp("offload_params")):
-        options.unmodelled("fsdp_offload_params: true", "weights, gradients and states in the host's memory")
+    away = _all_offloaded() if options.flag(*_of_fsdp("offload_params")) else {}
     if version == 2:
-        return Sharding(zero=3 if resharded.lower() == "true" else 2, recomputed=again)
+        return Sharding(zero=3 if resharded.lower() == "true" else 2, recomputed=again, techniques=away)
     named = _BY_NUMBER.get(named, named)
     if named not in _STRATEGIES:
         raise InputError(f"'{named}' is not known", where="fsdp_sharding_strategy")
     if named.startswith("HYBRID"):
         options.unmodelled(f"fsdp_sharding_strategy: {named}", "priced as sharded over all ranks")
-    return Sharding(zero=_STRATEGIES[named], recomputed=again)
+    return Sharding(zero=_STRATEGIES[named], recomputed=again, techniques=away if _STRATEGIES[named] >= 2 else {})
+
+
+def _all_offloaded() -> Named:
+    """FSDP's offload: weights, gradients and states, which the host updates."""
+    return {**offloaded(1.0), **streamed()}
 
 
 def _recipe(options: TrainingOptions, shared: Sharding, narrow: bool | None) -> tuple[Recipe, str]:

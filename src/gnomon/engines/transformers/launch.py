@@ -6,8 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gnomon.engines.deepspeed.offload import FOLDER, check_offload, device_of, offload_unsaid
 from gnomon.engines.shell import comment
-from gnomon.engines.training.expressed import CHECKPOINTS, OFFLOAD, Saving, StateOffload
+from gnomon.engines.training.expressed import (
+    CHECKPOINTS,
+    NVME,
+    OFFLOAD,
+    PARAMETERS,
+    ParameterOffload,
+    Saving,
+    StateOffload,
+)
 from gnomon.engines.training.job import check_job
 from gnomon.engines.training.launch import (
     BESIDE,
@@ -39,7 +48,7 @@ from gnomon.spec.training import BALANCED, BFD, FFD, GROUP_BY_LENGTH
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "transformers"
-EXPRESSED = (OFFLOAD, CHECKPOINTS, *adapters.TECHNIQUES)
+EXPRESSED = (OFFLOAD, PARAMETERS, CHECKPOINTS, *adapters.TECHNIQUES)
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 _NOTE = f"transformers {VERSION} and Accelerate {ACCELERATE}. Further options may follow."
 SAVED = "checkpoints"
@@ -63,7 +72,7 @@ def _launcher() -> Launcher:
 def files(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> dict[str, str]:
     """`run.sh`, both configurations, the script and the network's config.json."""
     check(job)
-    _check_offload(job)
+    check_offload(job, shares=False)
     title = headline(plan, f"transformers {VERSION}")
     head = [comment(title), *map(comment, notes)]
     run = script(
@@ -108,16 +117,9 @@ def check(job: TrainingJob) -> None:
         raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
 
 
-def _check_offload(job: TrainingJob) -> None:
-    offload = StateOffload.of(job)
-    if offload and (not job.recipe.zero or offload.share < 1):
-        message = "the Trainer offloads all states that DeepSpeed's ZeRO shards"
-        raise InputError(message, where="engine.settings.zero", hint=f"Use 1, 2 or 3, and {OFFLOAD} with all of them.")
-
-
 def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What of a job's plan the Trainer's arguments cannot express."""
-    offload, saving = StateOffload.of(job), Saving.of(job)
+    saving = Saving.of(job)
     saved = "" if saving else ", and saves nothing"
     own = "data, weights and a learning rate of your own"
     missing = [f"{own}: {SCRIPT} trains random weights on random tokens at {RATE:g}{saved}"]
@@ -125,9 +127,7 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"the network's {CONFIG}, which nothing here has")
     if saving.beside:
         missing.append("asynchronous checkpoints: the Trainer saves them while training waits")
-    if offload and offload.stride:
-        missing.append(f"stride={offload.stride} of {OFFLOAD}: DeepSpeed updates what it offloads on the host alone")
-    return missing + _data_not_expressed(job) + common_not_expressed(job, plan, NAME)
+    return missing + offload_unsaid(job) + _data_not_expressed(job) + common_not_expressed(job, plan, NAME)
 
 
 def _data_not_expressed(job: TrainingJob) -> list[str]:
@@ -164,7 +164,7 @@ def _accelerate(job: TrainingJob) -> dict[str, Any]:
         "same_network": True,
     }
     stage = job.recipe.zero
-    if stage == 1 or StateOffload.of(job):
+    if stage == 1 or StateOffload.of(job) or ParameterOffload.of(job):
         return fields | {"distributed_type": "DEEPSPEED", "deepspeed_config": _deepspeed(job)}
     if stage >= 2:
         return fields | {"distributed_type": "FSDP", "fsdp_config": _fsdp(stage)}
@@ -172,13 +172,16 @@ def _accelerate(job: TrainingJob) -> dict[str, Any]:
 
 
 def _deepspeed(job: TrainingJob) -> dict[str, Any]:
-    device = "cpu" if StateOffload.of(job) else "none"
+    places: dict[str, StateOffload | ParameterOffload]
+    places = {"optimizer": StateOffload.of(job), "param": ParameterOffload.of(job)}
+    devices = {f"offload_{name}_device": device_of(offload) for name, offload in places.items()}
+    disks = {f"offload_{name}_nvme_path": FOLDER for name, offload in places.items() if offload.tier == NVME}
     return {
         "zero_stage": job.recipe.zero,
         "gradient_accumulation_steps": _accumulation(job),
         "gradient_clipping": 1.0,
-        "offload_optimizer_device": device,
-        "offload_param_device": "none",
+        **devices,
+        **disks,
         "zero3_init_flag": False,
         "zero3_save_16bit_model": False,
     }
