@@ -150,9 +150,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"strategy": Strategy(pp=2), "recipe": Recipe(schedule="interleaved")},
         r"needs vp of 2 or more",
     ),
-    "two copies of a network": (
-        {"strategy": Strategy(pp=2), "recipe": Recipe(schedule="dualpipe")},
-        r"does not run the schedule dualpipe.*zb-h1",
+    "two copies of a network on three ranks": (
+        {"strategy": Strategy(pp=3), "recipe": Recipe(schedule="dualpipe")},
+        r"strategy.pp: .*even number.* Use 4",
     ),
     "split backward with tensor parallelism": (
         {"strategy": Strategy(tp=2, pp=2), "recipe": Recipe(schedule="zb-h1")},

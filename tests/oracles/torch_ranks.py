@@ -82,6 +82,8 @@ PLANS = {
     "pp2 vp2 zb-v": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="zb-v")),
     "pp2 vp2 dualpipe-v": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe-v")),
     "pp2 vp2 interleaved-zb": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="interleaved-zb")),
+    "pp4 dualpipe": (Strategy(pp=4), Recipe(micro_batch=2, schedule="dualpipe")),
+    "pp2 dp2 dualpipe": (Strategy(pp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe", zero=1)),
     "pp2 zero1 zb-h1": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=1, schedule="zb-h1")),
     "tp2 zero1": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=1)),
     "tp2 zero3": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=3)),

@@ -20,8 +20,7 @@ from gnomon.spec import AttentionMixer, Block, Model, MoeFfn, Recipe, Strategy, 
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, SELDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "interleaved-zb")
-"""Those with one copy of the network."""
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "interleaved-zb")
 SUPPORTED = ("layers_per_stage",)
 """Settings that most plans leave alone, and that are checked where they matter."""
 DTYPES = ("bf16", "fp32")
@@ -165,6 +164,9 @@ def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
         message = f"the schedule {chosen.name} does not have {strategy.vp} model chunks per rank"
         hint = f"It needs {chunk_words(chosen)}; use the schedule {usual_schedule(strategy.vp).name} for {strategy.vp}."
         raise InputError(message, where="strategy.vp", hint=hint)
+    if chosen.even_ranks and pp % 2:
+        message = f"the schedule {chosen.name} needs an even number of pipeline ranks, not {pp}"
+        raise InputError(message, where="strategy.pp", hint=f"Use {pp + 1}.")
     if chosen.splits_backward:
         _check_split(strategy, recipe)
     each, fills = strategy.dp * recipe.micro_batch, max(chosen.fills(pp), int(chosen.fewest(pp)))

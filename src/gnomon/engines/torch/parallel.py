@@ -47,7 +47,12 @@ class Share:
 
     def named(self) -> list[tuple[str, Any]]:
         """Weights that learn."""
-        return [entry for part in self.parts for entry in part.named_parameters() if entry[1].requires_grad]
+        return [entry for part in self.in_order for entry in part.named_parameters() if entry[1].requires_grad]
+
+    @property
+    def in_order(self) -> list[Part]:
+        """Parts from the embedding to the head: ranks that hold the same hold it in one order."""
+        return sorted(self.parts, key=lambda part: (part.head is not None, part.embed is None, *map(int, part.layers)))
 
     def held(self, axis: str) -> list[tuple[str, Any]]:
         """Those of them whose gradients are reduced over an axis: copies, or of shared-out experts expert_copies."""
