@@ -118,6 +118,7 @@ JOB: dict[str, Any] = {
     "dtype": "fp32",
 }  # fmt: skip
 MOE = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], ffn=MoeFfn(experts=4, topk=2, inner=64)),))
+GROUPED = replace(MOE, blocks=(replace(MOE.blocks[0], ffn=replace(MOE.blocks[0].ffn, groups=2)),))
 WINDOWED = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], mixer=replace(LLAMA.blocks[0].mixer, window=16)),))
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "parts": ({"strategy": Strategy(pp=4, vp=2), "recipe": Recipe(schedule="interleaved")}, r"4 layers .* 8 equal"),
@@ -127,7 +128,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "heads": ({"strategy": Strategy(tp=8)}, r"4 key-value heads .* Use 4"),
     "batch": ({"strategy": Strategy(dp=3)}, r"load.global_batch: 16 .* Use 15 or 18"),
-    "experts": ({"model": MOE}, r"mixtures of experts.*dense"),
+    "experts cut": (
+        {"model": MOE, "strategy": Strategy(tp=2)},
+        r"mixtures of experts.*strategy.tp|strategy.tp: .*experts",
+    ),
+    "experts of a dense model": ({"strategy": Strategy(dp=2, ep=2)}, r"strategy.ep: .*has no experts. Use 1"),
+    "too few ranks for ep": ({"model": MOE, "strategy": Strategy(dp=2, ep=4)}, r"strategy.ep"),
+    "grouped experts": ({"model": GROUPED}, r"no groups of experts.*megatron"),
     "tied pipeline": ({"model": MODELS["tied"], "strategy": Strategy(pp=2)}, r"strategy.pp: .* Use 1"),
     "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 learned positions.* at most 64"),
     "window": ({"model": WINDOWED}, r"has one of 16 tokens.* at most 16"),
@@ -143,9 +150,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"strategy": Strategy(pp=2), "recipe": Recipe(schedule="interleaved")},
         r"needs vp of 2 or more",
     ),
-    "two copies of a network": (
-        {"strategy": Strategy(pp=2), "recipe": Recipe(schedule="dualpipe")},
-        r"does not run the schedule dualpipe.*zb-h1",
+    "two copies of a network on three ranks": (
+        {"strategy": Strategy(pp=3), "recipe": Recipe(schedule="dualpipe")},
+        r"strategy.pp: .*even number.* Use 4",
     ),
     "split backward with tensor parallelism": (
         {"strategy": Strategy(tp=2, pp=2), "recipe": Recipe(schedule="zb-h1")},

@@ -13,7 +13,7 @@ from typing import Any
 
 from gnomon.engines.torch.launch import Measuring
 from gnomon.load import parse_pool
-from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training_job import TrainingJob
 
 STEPS = 6
@@ -45,7 +45,14 @@ GPT = Model(
     norm_bias=True,
     learned_positions=64,
 )
-MODELS = {"llama": LLAMA, "gpt": GPT, "tied": replace(LLAMA, tied_embeddings=True)}
+MOE = replace(
+    LLAMA,
+    name="tiny-moe",
+    blocks=(
+        replace(LLAMA.blocks[0], ffn=MoeFfn(experts=8, topk=2, inner=48, shared_inner=32, shared_gate=True)),
+    ),
+)  # fmt: skip
+MODELS = {"llama": LLAMA, "gpt": GPT, "tied": replace(LLAMA, tied_embeddings=True), "moe": MOE}
 
 
 ALONE, TWO_AT_A_TIME = Strategy(), Recipe(micro_batch=2)
@@ -75,6 +82,8 @@ PLANS = {
     "pp2 vp2 zb-v": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="zb-v")),
     "pp2 vp2 dualpipe-v": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe-v")),
     "pp2 vp2 interleaved-zb": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=1, schedule="interleaved-zb")),
+    "pp4 dualpipe": (Strategy(pp=4), Recipe(micro_batch=2, schedule="dualpipe")),
+    "pp2 dp2 dualpipe": (Strategy(pp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe", zero=1)),
     "pp2 zero1 zb-h1": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=1, schedule="zb-h1")),
     "tp2 zero1": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=1)),
     "tp2 zero3": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=3)),
@@ -90,6 +99,18 @@ PLANS = {
         Recipe(micro_batch=2, schedule="interleaved", layers_per_stage="1,2,1,0"),
     ),
     "cp2 pp2": (Strategy(cp=2, pp=2), Recipe(micro_batch=2)),
+}
+MOE_PLANS = {
+    "ep4": (Strategy(dp=4, ep=4), Recipe(micro_batch=2)),
+    "ep2 zero1": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=1)),
+    "ep2 zero3": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=3)),
+    "ep4 zero2": (Strategy(dp=4, ep=4), Recipe(micro_batch=2, zero=2)),
+    "ep4 cp2": (Strategy(dp=2, cp=2, ep=4), Recipe(micro_batch=2, cp_comm="a2a")),
+    "pp2 ep2": (Strategy(pp=2, dp=2, ep=2), Recipe(micro_batch=2)),
+    "pp2 ep2 zb-h1": (Strategy(pp=2, dp=2, ep=2), Recipe(micro_batch=1, schedule="zb-h1", zero=1)),
+    "ep4, full": (Strategy(dp=4, ep=4), Recipe(micro_batch=2, recompute="full")),
+    "ep4, selective": (Strategy(dp=4, ep=4), Recipe(micro_batch=2, recompute="selective")),
+    "zero3": (Strategy(dp=4), Recipe(micro_batch=2, zero=3)),
 }
 ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2", "cp4 ring")
 GPT_PLANS = (
@@ -118,6 +139,8 @@ def cases() -> dict[str, Case]:
             found[f"llama {name}, bf16"] = replace(case, dtype="bf16")
             low = replace(recipe, optimizer="adamw-bf16")
             found[f"llama {name}, adamw-bf16"] = replace(case, dtype="bf16", recipe=low)
+    for name, (strategy, recipe) in MOE_PLANS.items():
+        found[f"moe {name}"] = Case(model="moe", strategy=strategy, recipe=recipe)
     for mode in ("selective", "full"):
         found[f"llama alone, {mode}"] = Case(model="llama", recipe=Recipe(micro_batch=2, recompute=mode))
         for name in ALL_MODES:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.torch import optimizers, recompute, techniques
-from gnomon.engines.training.job import check_equal_stages, check_stages, chunk_words, cut, idle_settings
+from gnomon.engines.training.job import (
+    check_equal_stages,
+    check_experts,
+    check_stages,
+    chunk_words,
+    cut,
+    idle_settings,
+)
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.sim.training import schedule, usual_schedule
-from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec import AttentionMixer, Block, Model, MoeFfn, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, SELDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "interleaved-zb")
-"""Those with one copy of the network."""
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "interleaved-zb")
 SUPPORTED = ("layers_per_stage",)
 """Settings that most plans leave alone, and that are checked where they matter."""
 DTYPES = ("bf16", "fp32")
@@ -33,7 +39,7 @@ def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, 
     _check_recipe(strategy, recipe, dtype)
     _check_strategy(strategy)
     _check_seldom(model, strategy, recipe)
-    _check_model(model, strategy, load)
+    _check_model(model, strategy, recipe, load)
     _check_cuts(model, strategy, recipe, load)
     _check_pipeline(strategy, recipe, micro_batches(strategy, recipe, load))
 
@@ -72,20 +78,14 @@ def _check_seldom(model: Model, strategy: Strategy, recipe: Recipe) -> None:
 
 
 def _check_strategy(strategy: Strategy) -> None:
-    for name in ("tp", "pp", "vp", "dp", "cp"):
+    for name in ("tp", "pp", "vp", "dp", "cp", "ep"):
         if getattr(strategy, name) < 1:
             raise InputError(f"{getattr(strategy, name)} is less than 1", where=f"strategy.{name}", hint="Use 1.")
-    for name, what in (("ep", "expert"),):
-        if getattr(strategy, name) != 1:
-            message = f"the built-in runner has no {what} parallelism, and {name} is {getattr(strategy, name)}"
-            raise InputError(message, where=f"strategy.{name}", hint="Use 1.")
     techniques.refuse_unknown(strategy.techniques)
 
 
-def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
-    if model.is_moe:
-        message = f"the built-in runner does not support mixtures of experts, and {model.name} is one"
-        raise InputError(message, where="model", hint="Use a dense model.")
+def _check_model(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
+    check_experts(model, strategy, recipe)
     for block in model.blocks:
         if (
             not isinstance(block.mixer, AttentionMixer)
@@ -96,6 +96,10 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
                 f"the built-in runner supports only identical layers of softmax attention, and {model.name} has others"
             )
             raise InputError(message, where="model", hint="Use --engine megatron.")
+        _check_router(model, block)
+    if model.is_moe and strategy.tp > 1:
+        message = f"the built-in runner does not cut mixtures of experts over {strategy.tp} tensor-parallel ranks"
+        raise InputError(message, where="strategy.tp", hint="Use 1, and ep for the experts.")
     if model.tied_embeddings and strategy.pp > 1:
         message = f"{model.name} ties embedding and head, which the built-in runner cannot split over pipeline ranks"
         raise InputError(message, where="strategy.pp", hint="Use 1.")
@@ -108,6 +112,18 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
         raise InputError(message, where="load.seq", hint=f"Use at most {min(windows)}.")
 
 
+def _check_router(model: Model, block: Block) -> None:
+    """Routers choose among all experts by their scores alone."""
+    ffn = block.ffn
+    if not isinstance(ffn, MoeFfn):
+        return
+    odd = {"groups of experts": ffn.groups > 1, "corrected scores": ffn.correction, "latent experts": ffn.latent}
+    for what, has in odd.items():
+        if has:
+            message = f"the built-in runner has no {what}, and {model.name} has them"
+            raise InputError(message, where="model", hint="Use --engine megatron.")
+
+
 def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
     check_stages(model, strategy, recipe)
     if strategy.pp * strategy.vp > model.layers and not recipe.layers_per_stage:
@@ -115,7 +131,8 @@ def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: Training
     for block in model.blocks:
         cut(block.attention.heads, strategy.tp, "attention heads", "strategy.tp")
         cut(block.attention.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
-        cut(block.feed_forward.inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
+        if not isinstance(block.ffn, MoeFfn):
+            cut(block.feed_forward.inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
     cut(model.vocab, strategy.tp, "tokens of the vocabulary", "strategy.tp")
     pieces = strategy.tp if recipe.sequence_parallel else 1
     cut(load.seq, pieces, "tokens of a sequence", "strategy.tp")
@@ -147,6 +164,9 @@ def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
         message = f"the schedule {chosen.name} does not have {strategy.vp} model chunks per rank"
         hint = f"It needs {chunk_words(chosen)}; use the schedule {usual_schedule(strategy.vp).name} for {strategy.vp}."
         raise InputError(message, where="strategy.vp", hint=hint)
+    if chosen.even_ranks and pp % 2:
+        message = f"the schedule {chosen.name} needs an even number of pipeline ranks, not {pp}"
+        raise InputError(message, where="strategy.pp", hint=f"Use {pp + 1}.")
     if chosen.splits_backward:
         _check_split(strategy, recipe)
     each, fills = strategy.dp * recipe.micro_batch, max(chosen.fills(pp), int(chosen.fewest(pp)))

@@ -10,7 +10,7 @@ from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wide import efficient_attention, in_four_bytes
-from gnomon.errors import unknown_name
+from gnomon.errors import InputError, unknown_name
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
@@ -74,3 +74,6 @@ class Torch:
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         checks.check(model, strategy, recipe, load, dtype)
+        if model.is_moe:
+            message = f"{model.name} is not priced under {self.title}, which runs one expert after another"
+            raise InputError(message, where="model", hint="Use --engine megatron; `gnomon export` writes what runs it.")

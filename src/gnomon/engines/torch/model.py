@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from gnomon.engines.torch import context, recompute
-from gnomon.errors import InputError
-from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Recipe
+from gnomon.engines.torch.experts import Ffn, MixtureOfExperts
+from gnomon.spec import AttentionMixer, Block, Model, MoeFfn, Recipe
 
 NORM_EPS = 1e-5
 ROPE_BASE = 1e4
@@ -100,19 +100,6 @@ def rope_table(seq: int, head_dim: int, dtype: Any, device: Any) -> Rope:
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-class Ffn(nn.Module):  # type: ignore[misc]
-    def __init__(self, hidden: int, spec: DenseFfn) -> None:
-        super().__init__()
-        self.gate = nn.Linear(hidden, spec.inner, bias=spec.bias) if spec.gated else None
-        self.up = nn.Linear(hidden, spec.inner, bias=spec.bias)
-        self.down = nn.Linear(spec.inner, hidden, bias=spec.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.gate is None:
-            return self.down(F.gelu(self.up(x), approximate="tanh"))
-        return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
 class LayerModule(nn.Module):  # type: ignore[misc]
     """One transformer block, which activation checkpointing recomputes as a unit. `number` is its own in the network,
     `layers` are those of its part."""
@@ -120,12 +107,10 @@ class LayerModule(nn.Module):  # type: ignore[misc]
     def __init__(self, model: Model, spec: Block, recipe: Recipe, number: int, layers: range) -> None:
         super().__init__()
         ffn = spec.feed_forward
-        if isinstance(ffn, MoeFfn):
-            raise InputError("the built-in runner has no experts", where="model")
         self.attn_norm = NormModule(model.hidden, model.norm_bias)
         self.attn = SelfAttention(model.hidden, spec.attention)
         self.ffn_norm = NormModule(model.hidden, model.norm_bias)
-        self.ffn = Ffn(model.hidden, ffn)
+        self.ffn = MixtureOfExperts(model.hidden, ffn) if isinstance(ffn, MoeFfn) else Ffn(model.hidden, ffn)
         self.run = recompute.MODES[recipe.recompute](self, number, layers, recipe)
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:

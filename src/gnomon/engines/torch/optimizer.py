@@ -7,6 +7,7 @@ is found by its name in `gnomon.engines.torch.optimizers`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -47,7 +48,10 @@ class State(Protocol):
 
 def state(share: Share, recipe: Recipe, dtype: str, place: Place, home: Any = None) -> State:
     """`home` is the device of fp32 weights and optimizer states, where that is not the rank's own."""
-    return Sharded(share, recipe, place, home) if recipe.zero >= 2 else Flat(share, recipe, dtype, place, home)
+    if recipe.zero >= 2:
+        return Sharded(share, recipe, place, home)
+    setting = Setting(recipe=recipe, dtype=DTYPES[dtype], place=place, home=home)
+    return Several([Flat(share, axis, setting) for axis in ("copies", "expert_copies") if share.held(axis)])
 
 
 def clip(owner: State, loss: Tensor, place: Place) -> Tensor:
@@ -66,28 +70,59 @@ def clip(owner: State, loss: Tensor, place: Place) -> Tensor:
     return totals
 
 
-class Flat:
-    """Weights in one buffer: those sharded by tensor parallelism, then replicated ones, last those whose gradients are
-    summed over tensor-parallel ranks."""
+class Several:
+    """Weights that are reduced over different ranks."""
 
-    def __init__(self, share: Share, recipe: Recipe, dtype: str, place: Place, home: Any = None) -> None:
-        self.place, self.home, self.rule = place, home, optimizers()[recipe.optimizer]
-        self.shared = recipe.zero == 1 and place.size("copies") > 1
-        named = sorted(share.named(), key=lambda entry: (entry[0] in share.copied, entry[0] in share.summed))
+    def __init__(self, states: list[Flat]) -> None:
+        self.states = states
+
+    def reduce(self) -> None:
+        for one in self.states:
+            one.reduce()
+
+    def gradients(self) -> tuple[list[Tensor], Tensor]:
+        pieces, shares = zip(*(one.gradients() for one in self.states), strict=True)
+        return [piece for one in pieces for piece in one], torch.cat(shares)
+
+    def step(self) -> None:
+        for one in self.states:
+            one.step()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all weights of a rank have in common."""
+
+    recipe: Recipe
+    dtype: Any
+    place: Place
+    home: Any
+
+
+class Flat:
+    """Weights in one buffer, whose gradients are reduced over the ranks of one axis. First those sharded by tensor
+    parallelism, then replicated ones, last those whose gradients are summed over tensor-parallel ranks."""
+
+    def __init__(self, share: Share, axis: str, setting: Setting) -> None:
+        place = setting.place
+        self.place, self.home, self.axis = place, setting.home, axis
+        self.rule = optimizers()[setting.recipe.optimizer]
+        self.shared = setting.recipe.zero == 1 and place.size(axis) > 1
+        named = sorted(share.held(axis), key=lambda entry: (entry[0] in share.copied, entry[0] in share.summed))
         counts = [_local(weight).numel() for _, weight in named]
         self.cut = sum(count for count, (name, _) in zip(counts, named, strict=True) if name not in share.copied)
         self.known = sum(count for count, (name, _) in zip(counts, named, strict=True) if name not in share.summed)
-        length = sum(counts) + -sum(counts) % place.size("copies")
-        kept = torch.float32 if self.rule.fp32_masters else DTYPES[dtype]
-        self.weights = torch.zeros(length, dtype=DTYPES[dtype], device=place.device)
+        length = sum(counts) + -sum(counts) % place.size(self.axis)
+        kept = torch.float32 if self.rule.fp32_masters else setting.dtype
+        self.weights = torch.zeros(length, dtype=setting.dtype, device=place.device)
         self.grads = torch.zeros(length, dtype=kept, device=place.device)
         _move(named, self.weights, self.grads)
         self._shard(named)
 
     def _shard(self, named: list[tuple[str, Any]]) -> None:
         """This rank's shard of the buffers, and the optimizer over it."""
-        each = self.weights.numel() // self.place.size("copies")
-        start = each * self.place.at("copies") if self.shared else 0
+        each = self.weights.numel() // self.place.size(self.axis)
+        start = each * self.place.at(self.axis) if self.shared else 0
         self.own = slice(start, start + each if self.shared else self.weights.numel())
         # Views of weights and gradients where dtype and device are equal.
         self.updated = self.weights[self.own].to(device=self.home, dtype=self.grads.dtype)
@@ -99,7 +134,7 @@ class Flat:
         self.optimizer = self.rule.make(masters, self.place)
         cut = _pieces(self.grads, slice(self.own.start, min(self.cut, self.own.stop)))
         copied = _pieces(self.grads, slice(max(self.cut, self.own.start), self.own.stop))
-        holders = self.place.size("copies") if not self.shared else 1
+        holders = self.place.size(self.axis) if not self.shared else 1
         shares = [1 / holders] * len(cut) + [1 / holders / self.place.size("tp")] * len(copied)
         self.pieces = [*cut, *copied], torch.tensor(shares, device=self.place.device)
 
@@ -107,9 +142,9 @@ class Flat:
         if self.place.size("tp") > 1 and self.known < self.grads.numel():
             dist.all_reduce(self.grads[self.known :], group=self.place.group("tp"))
         if self.shared:
-            _reduce_scatter(self.grads[self.own], self.grads, group=self.place.group("copies"))
-        elif self.place.size("copies") > 1:
-            dist.all_reduce(self.grads, group=self.place.group("copies"))
+            _reduce_scatter(self.grads[self.own], self.grads, group=self.place.group(self.axis))
+        elif self.place.size(self.axis) > 1:
+            dist.all_reduce(self.grads, group=self.place.group(self.axis))
 
     def gradients(self) -> tuple[list[Tensor], Tensor]:
         return self.pieces
@@ -123,7 +158,7 @@ class Flat:
             for weight, master in zip(_pieces(self.weights, self.own), self.updated.split(MOST_VALUES), strict=True):
                 weight.copy_(master)
         if self.shared:
-            _all_gather(self.weights, self.weights[self.own], group=self.place.group("copies"))
+            _all_gather(self.weights, self.weights[self.own], group=self.place.group(self.axis))
         self.grads.zero_()
 
 

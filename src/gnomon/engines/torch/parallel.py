@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
 
 from gnomon.engines.torch import context
+from gnomon.engines.torch.experts import MixtureOfExperts
 from gnomon.engines.torch.model import Part, Tensor, rope_table
 from gnomon.engines.torch.optimizers import optimizers
 from gnomon.engines.torch.ranks import Place
@@ -46,7 +47,23 @@ class Share:
 
     def named(self) -> list[tuple[str, Any]]:
         """Weights that learn."""
-        return [entry for part in self.parts for entry in part.named_parameters() if entry[1].requires_grad]
+        return [entry for part in self.in_order for entry in part.named_parameters() if entry[1].requires_grad]
+
+    @property
+    def in_order(self) -> list[Part]:
+        """Parts from the embedding to the head: ranks that hold the same hold it in one order."""
+        return sorted(self.parts, key=lambda part: (part.head is not None, part.embed is None, *map(int, part.layers)))
+
+    def held(self, axis: str) -> list[tuple[str, Any]]:
+        """Those of them whose gradients are reduced over an axis: copies, or of shared-out experts expert_copies."""
+        shared = {
+            f"{prefix}.{name}"
+            for part in self.parts
+            for prefix, module in part.named_modules()
+            if isinstance(module, MixtureOfExperts) and module.place is not None
+            for name, _ in module.experts.named_parameters(prefix="experts")
+        }
+        return [(name, weight) for name, weight in self.named() if (name in shared) == (axis == "expert_copies")]
 
 
 def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Share:
@@ -59,6 +76,9 @@ def build(job: TrainingJob, seed: int, place: Place, techniques: Together) -> Sh
     for stage in numbers.stages(strategy.pp, strategy.vp)[place.at("pp")].tolist():
         with torch.device("meta"):
             part = Part(model, held[stage], seq, recipe, ends=(stage == 0, stage + 1 == len(held)))
+        if strategy.ep > 1:
+            for layer in part.layers.values():
+                layer.ffn.share(place)
         if strategy.cp > 1:
             _share_sequences(part, recipe, seq, place)
         if strategy.tp > 1:
@@ -152,8 +172,13 @@ class Filling:
 
     def _ready(self, module: nn.Module) -> None:
         self.techniques.drawn(module)
-        if self.job.recipe.zero >= 2:
-            _shard(module, DTYPES[self.job.dtype], self.job.recipe, self.place)
+        if self.job.recipe.zero < 2:
+            return
+        working = DTYPES[self.job.dtype]
+        ffn = getattr(module, "ffn", None)
+        if isinstance(ffn, MixtureOfExperts) and ffn.place is not None:
+            _shard(ffn.experts, working, self.job.recipe, self.place.mesh("expert_copies"))
+        _shard(module, working, self.job.recipe, self.place.mesh("copies"))
 
     def _draw(self, root: nn.Module, prefix: str) -> None:
         for path, module in root.named_modules():
@@ -188,11 +213,11 @@ def _initial(name: str, empty: Any, seed: int, place: Place) -> Tensor:
     return full.normal_(0.0, WEIGHT_STD, generator=chance)
 
 
-def _shard(module: nn.Module, working: Any, recipe: Recipe, place: Place) -> None:
+def _shard(module: nn.Module, working: Any, recipe: Recipe, mesh: Any) -> None:
     precision = MixedPrecisionPolicy(param_dtype=working, reduce_dtype=torch.float32)
     # None: a layer reshards after its forward; the root, whose backward comes next, does not.
     reshard = None if recipe.zero == 3 else False
-    fully_shard(module, mesh=place.mesh("copies"), mp_policy=precision, reshard_after_forward=reshard)
+    fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=reshard)
     # Losses are scaled before the backward pass, so gradients are summed.
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)

@@ -1,4 +1,5 @@
-"""A step's micro-batches through this rank's parts: in a loop, or under PyTorch's pipeline schedules."""
+"""A step's micro-batches through this rank's parts: in a loop, or under PyTorch's pipeline schedules. `tasks.py` runs
+what those have no place for."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from gnomon.engines.torch.checks import micro_batches
 from gnomon.engines.torch.model import Part, Tensor
 from gnomon.engines.torch.ranks import Place
 from gnomon.engines.torch.split import WeightGradients
+from gnomon.engines.torch.tasks import TaskDriver
 from gnomon.engines.torch.techniques import Together
 from gnomon.sim.training import Schedule, Task
 from gnomon.sim.training import schedule as find_schedule
@@ -30,6 +32,15 @@ class Driver(Protocol):
 
     def run(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Forward and backward of this rank's sequences; returns the sum of their scaled losses, 0 on other stages."""
+
+
+def driver(
+    parts: tuple[Part, ...], job: TrainingJob, read: Tensor, between: Tensor, place: Place, techniques: Together
+) -> Driver:
+    """What runs a pipeline: PyTorch's runtime, unless a rank has the same stage as another."""
+    if find_schedule(job.recipe.schedule).placement.copies > 1:
+        return TaskDriver(parts, job, between, place, techniques)
+    return Pipeline(parts, job, read, between, place, techniques)
 
 
 class PipelineLoop:

@@ -82,7 +82,7 @@ def prepare(job: TrainingJob, seed: int, place: Place) -> RankJob:
         pieces = strategy.cp * (strategy.tp if recipe.sequence_parallel else 1)
         shape = (recipe.micro_batch, load.seq // pieces, job.model.hidden)
         between = torch.empty(shape, dtype=parallel.DTYPES[job.dtype], device="meta", requires_grad=True)
-        driver = pipeline.Pipeline(share.parts, job, read, between, place, running)
+        driver = pipeline.driver(share.parts, job, read, between, place, running)
     state = optimizer.state(share, recipe, job.dtype, place, running.home())
     return RankJob(job=job, place=place, seed=seed, state=state, driver=driver, techniques=running)
 
