@@ -199,7 +199,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "(HSDP); 0 for all.", default=0, least=0, most=MOST_DEGREE,
     )  # fmt: skip
     tp_overlap: bool = flag(
-        "--tp-overlap/--no-tp-overlap", "switch", "", "Whether tensor-parallel collectives are cut into pieces that "
+        "--tp-overlap", "switch", "", "Whether tensor-parallel collectives are cut into pieces that "
         "overlap with GEMMs, as TorchTitan's async tensor parallelism and Megatron's --tp-comm-overlap do.",
         default=False,
     )  # fmt: skip
