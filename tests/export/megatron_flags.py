@@ -96,6 +96,7 @@ TEXTS = (
     "--cp-comm-type",
     "--save",
 )
+SIZES = ("--hierarchical-context-parallel-sizes",)
 CHOICES = {
     "--outer-dp-sharding-strategy": ("no_shard", "optim"),
     "--normalization": ("LayerNorm", "RMSNorm"),

@@ -28,7 +28,7 @@ def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | No
     """Seconds of every operator, all its runs, for every batch. Operators of one family are priced in one call."""
     groups: dict[tuple[object, ...], list[tuple[Op, Shape]]] = defaultdict(list)
     for op in dict.fromkeys(ops):
-        apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()
+        apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
         shape = op.shape(batch)
         groups[op.kind, priced_dtype(op), *apart, *shape].append((op, shape))
     found: dict[Op, Floats] = {}
@@ -103,10 +103,11 @@ def _pieces_s(pieces: Iterable[Pieces], times: Times) -> Floats:
 
 
 def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
-    """Seconds of collectives that overlap with the arithmetic of their own node."""
+    """Seconds of sends that overlap with the arithmetic of their own node. What is exchanged before that and after
+    has nothing to overlap with."""
     overlapped: Floats = np.zeros(1)
     for ops in parts:
-        networked = _sum(times, (op for op in ops if op.kind in COLLECTIVES))
+        networked = _sum(times, (op for op in ops if op.kind == "send_recv"))
         overlapped = overlapped + np.minimum(networked, _sum(times, (op for op in ops if op.kind not in COLLECTIVES)))
     return overlapped
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from gnomon.sim.training import SCHEDULES, Schedule, code_of, names, usual_schedule
 from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import CP_COMMS, RECOMPUTE, SELDOM
+from gnomon.spec.training import CP_COMM_NAMES, RECOMPUTE, SELDOM
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
-CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMMS}
+CODED = {"schedule": names(), "recompute": RECOMPUTE, "cp_comm": CP_COMM_NAMES}
 """Names of choices whose columns hold their places."""
-SELDOM_CHOSEN = ("dp_shard", "tp_overlap")
+SELDOM_CHOSEN = ("dp_shard", "tp_overlap", "cp_a2a")
 """Columns that hold a setting of `spec.training.SELDOM` as it is."""
-CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap")
+CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap", "cp_a2a")
 """Columns that say what of a layer a rank runs."""
 
 
@@ -30,7 +30,7 @@ def _none() -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Degrees, micro-batches in sequences, and codes: places among the schedules, in `RECOMPUTE` and in `CP_COMMS`."""
+    """Degrees, micro-batches in sequences, and codes: places among the schedules, and in the names of `CODED`."""
 
     tp: Ints
     pp: Ints
@@ -50,6 +50,7 @@ class Grid:
     """Data-parallel ranks that share states out; 0 for all. Of all plans where a grid leaves it out, and so are the
     next ones."""
     tp_overlap: Ints = field(default_factory=_none)
+    cp_a2a: Ints = field(default_factory=_none)
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
 
@@ -124,7 +125,7 @@ class Grid:
         schedule = recipe.schedule if strategy.pp > 1 else usual_schedule(1).name
         values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
-        values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
+        values |= {"cp_comm": CP_COMM_NAMES.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         values |= {name: getattr(recipe, name) for name in SELDOM_CHOSEN}
         columns = {name: np.array([value], np.int64) for name, value in values.items()}
         return cls(**columns, stage_layers=recipe.stage_layers if strategy.pp > 1 else ())
@@ -161,7 +162,7 @@ class Grid:
             zero=int(self.zero[row]),
             optimizer=optimizer,
             sequence_parallel=bool(self.sequence_parallel[row]),
-            cp_comm=CP_COMMS[int(self.cp_comm[row])],
+            cp_comm=CP_COMM_NAMES[int(self.cp_comm[row])],
             expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
             layers_per_stage=",".join(map(str, self.stage_layers)),
             **{name: type(SELDOM[name])(getattr(self, name)[row]) for name in SELDOM_CHOSEN},

@@ -11,7 +11,16 @@ from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, RECOMPUTE, SAMPLINGS, SETTINGS, TrainingLoad
+from gnomon.spec.training import (
+    CP_COMM_NAMES,
+    MAX_ZERO,
+    OPTIMIZERS,
+    PACKINGS,
+    RECOMPUTE,
+    SAMPLINGS,
+    SETTINGS,
+    TrainingLoad,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +37,7 @@ MOST_MTP = 64
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
-    "cp_comm": ("context-parallel communication", CP_COMMS),
+    "cp_comm": ("context-parallel communication", CP_COMM_NAMES),
     "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
     "packing": ("packing", PACKINGS),
     "sampling": ("sampling", SAMPLINGS),
@@ -40,7 +49,7 @@ OPTIMIZER_HELP = (
 )
 CP_COMM_HELP = (
     "How context-parallel ranks exchange keys and values, as Megatron's --cp-comm-type: p2p (ring attention, where it "
-    "is not given), a2a (Ulysses: tokens for heads) or allgather."
+    "is not given), a2a (Ulysses: tokens for heads), allgather, or a2a+p2p (with --cp-a2a)."
 )
 LENGTHS_HELP = (
     "Tokens of sequences that differ, cut to --seq: lognormal:mean=700,cv=1.2, lognormal:p50=400,p99=6000, "
@@ -202,6 +211,11 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--tp-overlap", "switch", "", "Whether tensor-parallel collectives are cut into pieces that "
         "overlap with GEMMs, as TorchTitan's async tensor parallelism and Megatron's --tp-comm-overlap do.",
         default=False,
+    )  # fmt: skip
+    cp_a2a: int = flag(
+        "--cp-a2a", "whole", "N", "With --cp-comm a2a+p2p, neighbours that trade tokens for heads; keys travel around "
+        "a ring of the others (Megatron's --hierarchical-context-parallel-sizes N M).",
+        default=0, least=0, most=MOST_DEGREE,
     )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
