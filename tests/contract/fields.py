@@ -162,6 +162,10 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "engine.settings.expert_tp": (MIXTURE, 1),
     "engine.settings.dp_shard": (TRAINED | {"strategy": {"tp": 2, "dp": 4}}, 2),
     "engine.settings.tp_overlap": (TRAINED, True),
+    "engine.settings.cp_a2a": (
+        TRAINED | {"engine": {"name": "megatron", "settings": {"cp_comm": "a2a+p2p", "cp_a2a": 1}}},
+        2,
+    ),
     "engine.settings.layers_per_stage": (TRAINED | {"strategy": {"tp": 2, "pp": 2, "dp": 2}}, "9,7"),
     "load": (TRAINED, {"seq": 2048, "global_batch": 16}),
     "load.seq": (TRAINED, 2048),

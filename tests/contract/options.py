@@ -163,6 +163,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set layers_per_stage=9,7
   --set dp_shard=2
   --set tp_overlap=true
+  --set cp_a2a=2
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -353,6 +354,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --layers-per-stage 9,7
   --dp-shard 2
   --tp-overlap
+  --cp-a2a 2
   --with offload-optimizer
   --lengths lognormal:mean=200,cv=1
   --packing max-length
@@ -399,6 +401,8 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --repair-time 9d
   --grid FR
   --with async-checkpointing
+{TRAINED} --cp 4 --cp-comm a2a+p2p --cp-a2a 2
+  --cp-a2a 4
 {TRAINED} --zero 1 --tp 4
   --dp-shard 2
   --tp-overlap

@@ -103,7 +103,7 @@ def test_ranks_wait_for_the_busiest() -> None:
     even, uneven = (batch_of([9000, 100, 3000], cp=4, load=load) for load in (1.0, 1.5))
     assert seconds(op, uneven)[0] > 1.2 * seconds(op, even)[0]
     assert op.flops(uneven).tolist() == op.flops(even).tolist()
-    traded = kernel("forward", over=4, traded=True)
+    traded = kernel("forward", over=4, traded=4)
     assert seconds(traded, uneven).tolist() == seconds(traded, even).tolist()
 
 

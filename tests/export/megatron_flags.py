@@ -101,6 +101,7 @@ TEXTS = (
     "--save",
     "--offload-modules",
 )
+SIZES = ("--hierarchical-context-parallel-sizes",)
 CHOICES = {
     "--outer-dp-sharding-strategy": ("no_shard", "optim"),
     "--normalization": ("LayerNorm", "RMSNorm"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,5 @@ def test_what_is_not_priced_of_adapters_is_refused_or_said() -> None:
 @pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed"])
 def test_engines_without_an_option_say_so(name: str) -> None:
     plan = plan_for(name, 8)
-    with_lora = Plan(**{**{field: getattr(plan, field) for field in plan.__dataclass_fields__},
-                        "strategy": Strategy(dp=8, techniques=("lora",)), "engine": EngineChoice(name=name)})  # fmt: skip
+    with_lora = replace(plan, strategy=Strategy(dp=8, techniques=("lora",)), engine=EngineChoice(name=name))
     assert any("lora" in line for line in target(name).render(with_lora).not_expressed)

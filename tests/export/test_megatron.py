@@ -38,6 +38,7 @@ from gnomon.spec.training import OPTIMIZERS, RECOMPUTE
 WRITTEN = {
     *megatron_flags.SWITCHES,
     *megatron_flags.WHOLE,
+    *megatron_flags.SIZES,
     *megatron_flags.NUMBERS,
     *megatron_flags.TEXTS,
     *megatron_flags.CHOICES,
@@ -78,6 +79,8 @@ def test_every_option_is_megatrons(listed: dict[str, dict[str, Any]]) -> None:
         assert listed[flag]["action"] in SWITCH, flag
     for flag in megatron_flags.WHOLE:
         assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("int", None, None), flag
+    for flag in megatron_flags.SIZES:
+        assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("int", "+", None), flag
     for flag in megatron_flags.NUMBERS:
         assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("float", None, None), flag
     for flag in megatron_flags.TEXTS:
@@ -102,6 +105,7 @@ def kept(plan: Plan) -> None:
         else:
             kinds = {**dict.fromkeys(megatron_flags.SWITCHES, bool), **dict.fromkeys(megatron_flags.WHOLE, int)}
             kinds |= {**dict.fromkeys(megatron_flags.NUMBERS, float), **dict.fromkeys(megatron_flags.TEXTS, str)}
+            kinds |= dict.fromkeys(megatron_flags.SIZES, tuple)
             assert type(value) is kinds[flag], flag
 
 

@@ -17,7 +17,7 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import EngineChoice, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.imported import ImportedPlan
-from gnomon.spec.training import SELDOM
+from gnomon.spec.training import CP_COMMS, SELDOM, TWO_LEVELS
 from gnomon.techniques import TRAINING, applied
 
 MODELS = {
@@ -85,6 +85,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
     cp, ep = (1, 1) if narrow else (random.choice((1, 1, 1, 2, 4)), random.choice((1, 1, 2, 4)))
     dp, vp = random.choice((1, 2, 4, 8, 16, 32)), random.choice((1, 1, 2)) if pp > 1 else 1
     micro, zero = random.choice((1, 2, 4)), random.choice((0, 1, 2, 3))
+    comm = random.choice((*CP_COMMS, TWO_LEVELS)) if cp > 1 else random.choice(CP_COMMS)
     recipe = Recipe(
         micro_batch=micro,
         schedule="interleaved" if vp > 1 else random.choice(("1f1b", "1f1b", "gpipe")),
@@ -94,7 +95,8 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         dp_shard=dp // 2 if zero and dp >= 4 and random.random() < 0.3 else 0,
         optimizer=random.choice(("adamw", "adamw", "adamw-bf16", "sgd", "lion", "muon", "adam8bit", "adafactor")),
         sequence_parallel=random.random() < 0.6,
-        cp_comm=random.choice(("p2p", "a2a", "allgather")),
+        cp_comm=comm,
+        cp_a2a=random.choice((1, cp // 2, cp)) if comm == TWO_LEVELS else 0,
         expert_tp=random.choice((0, 1)),
     )
     batch = micro * dp * pp * random.choice((1, 2, 4))

@@ -106,12 +106,12 @@ def test_latent_attention_by_hand() -> None:
     assert flops(tape.backward_ops("none")) == pytest.approx(4 * TOKENS * matrices + back, rel=1e-12)
 
 
-@pytest.mark.parametrize("comm", ["p2p", "a2a", "allgather"])
+@pytest.mark.parametrize("comm", ["p2p", "a2a", "allgather", "a2a+p2p"])
 @pytest.mark.parametrize("cp", [2, 4, 8])
 def test_context_parallel_ranks_share_the_work_out(cp: int, comm: str) -> None:
     """The work of all ranks is that of one; a rank keeps its part of every tensor."""
     model = load_model("llama-3.1-8b")
-    alone, part = last_layer(model), last_layer(model, cp=cp, cp_comm=comm)
+    alone, part = last_layer(model), last_layer(model, cp=cp, cp_comm=comm, cp_a2a=2)
     piece = Batch.prefill([2], SEQ // cp)
     for mode in ("none", "full"):
         assert cp * flops(part.backward_ops(mode), piece) == pytest.approx(flops(alone.backward_ops(mode)), rel=1e-12)
@@ -161,6 +161,30 @@ def test_merged_blocks_of_a_ring(cp: int) -> None:
     if cp > 1:
         ratio = 4 * ((cp - 1) + 2 * cp) / (2 * cp - 1)
         assert moved(back, "send_recv") == pytest.approx(ratio * moved(core(plain).dgrad, "send_recv"))
+
+
+def test_two_levels_of_context_parallelism_with_one_are_its_own_kind() -> None:
+    model = load_model("llama-3.1-8b")
+    for inner, kind in ((1, "p2p"), (8, "a2a")):
+        both = last_layer(model, cp=8, cp_comm="a2a+p2p", cp_a2a=inner), last_layer(model, cp=8, cp_comm=kind)
+        assert both[0].nodes == both[1].nodes
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(2, 4), (4, 2)])
+def test_two_levels_trade_heads_inside_and_send_keys_around_a_shorter_ring(inner: int, outer: int) -> None:
+    """Per token of a rank: queries, keys, values and results traded among neighbours; keys and values over outer - 1
+    hops, as many bytes a hop as in a ring of all."""
+    model, piece = load_model("llama-3.1-8b"), Batch.prefill([2], SEQ // 8)
+    tape = last_layer(model, cp=8, cp_comm="a2a+p2p", cp_a2a=inner)
+    node = next(node for node in tape.nodes if node.name == "attention.core")
+    sent = {op.name: (op.op, op.ranks, op.count, float(op.bytes(piece)[0]))
+            for op in node.forward if isinstance(op, Collective)}  # fmt: skip
+    tokens, keys = TOKENS / 8, 2 * 1024 * 2.0
+    assert sent == {
+        "attention.scatter": ("all_to_all", inner, 1, tokens * (4096 * 2 + keys)),
+        "attention.ring": ("send_recv", 2, outer - 1, tokens * keys),
+        "attention.gather": ("all_to_all", inner, 1, tokens * 4096 * 2),
+    }
 
 
 @pytest.mark.parametrize("seq", [1, 2, 7, 64])

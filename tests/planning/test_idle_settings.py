@@ -20,6 +20,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "expert_tp": (0, 1),
     "dp_shard": (0, 1),
     "tp_overlap": (False, True),
+    "cp_a2a": (0, 2),
 }
 ALONE = [
     ("llama-3.1-8b", {"tp": 1}),

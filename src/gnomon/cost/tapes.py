@@ -102,10 +102,11 @@ def _pieces_s(pieces: Iterable[Pieces], times: Times) -> Floats:
 
 
 def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
-    """Seconds of collectives that overlap with the arithmetic of their own node."""
+    """Seconds of sends that overlap with the arithmetic of their own node. What is exchanged before that and after
+    has nothing to overlap with."""
     overlapped: Floats = np.zeros(1)
     for ops in parts:
-        networked = _sum(times, (op for op in ops if op.kind in COLLECTIVES))
+        networked = _sum(times, (op for op in ops if op.kind == "send_recv"))
         overlapped = overlapped + np.minimum(networked, _sum(times, (op for op in ops if op.kind not in COLLECTIVES)))
     return overlapped
 

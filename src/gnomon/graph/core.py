@@ -40,8 +40,8 @@ class CoreAttention(Attention):
     """Sequences for each one of the batch, and their length, where they are not the batch's own: images of a text."""
     over: int = 1
     """Ranks that a sequence lies on; each meets the keys of all."""
-    traded: bool = False
-    """The ranks have traded tokens for heads: each has all tokens of its own heads."""
+    traded: int = 1
+    """Of those, ranks that have traded tokens for heads: each has their tokens together, of its own heads."""
 
     def _pairs(self, batch: Batch) -> Floats:
         """Query-key pairs of one head on one rank."""
@@ -57,7 +57,7 @@ class CoreAttention(Attention):
         else:
             assert self.window is not None
             pairs = np.asarray(batch.prefills * self.window.below(length) / self.over)
-        return pairs * (self.over if self.traded else 1)
+        return pairs * self.traded
 
     def _of_document(self, tokens: Floats) -> Floats:
         """Query-key pairs of one head in a document."""
@@ -78,7 +78,7 @@ class CoreAttention(Attention):
         return batch if self.each is None else Batch.prefill(batch.prefills * self.each[0], self.each[1])
 
     def queries(self, batch: Batch) -> Floats:
-        return self._own(batch).prefill_tokens * (self.over if self.traded else 1)
+        return self._own(batch).prefill_tokens * self.traded
 
     def flops(self, batch: Batch) -> Floats:
         return Attention.flops(self, self._own(batch))
@@ -100,7 +100,7 @@ class CoreAttention(Attention):
         longest document. Ranks of context parallelism wait for the busiest of them."""
         if batch.documents is None:
             return {}
-        documents, own = batch.documents, 1 if self.traded else self.over
+        documents, own = batch.documents, self.over // self.traded
 
         def blocks(tokens: Floats) -> Floats:
             return np.asarray(np.ceil(tokens / BLOCK))
@@ -108,7 +108,7 @@ class CoreAttention(Attention):
         def empty(tokens: Floats) -> Floats:
             return (blocks(tokens / own) - tokens / own / BLOCK) * blocks(tokens)
 
-        load = 1.0 if self.traded else documents.cp_load
+        load = 1.0 if own == 1 else documents.cp_load
         return {
             "pairs": self._pairs(batch) * load,
             "query_blocks": documents.total(lambda tokens: blocks(tokens / own)),

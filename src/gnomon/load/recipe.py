@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
 from gnomon.spec.recompute import parse
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, Recipe
+from gnomon.spec.training import CP_COMM_NAMES, MAX_ZERO, OPTIMIZERS, Recipe
 
 
 def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Recipe:
@@ -28,10 +28,11 @@ def read_recipe(fields: Fields) -> Recipe:
         zero=fields.whole("zero", default.zero, least=0, most=MAX_ZERO),
         optimizer=_one_of(OPTIMIZERS, fields, "optimizer", default.optimizer),
         sequence_parallel=fields.flag("sequence_parallel", default.sequence_parallel),
-        cp_comm=_one_of(CP_COMMS, fields, "cp_comm", default.cp_comm),
+        cp_comm=_one_of(CP_COMM_NAMES, fields, "cp_comm", default.cp_comm),
         expert_tp=fields.whole("expert_tp", default.expert_tp, least=0),
         dp_shard=fields.whole("dp_shard", default.dp_shard, least=0),
         tp_overlap=fields.flag("tp_overlap", default.tp_overlap),
+        cp_a2a=fields.whole("cp_a2a", default.cp_a2a, least=0),
         layers_per_stage=fields.text("layers_per_stage", default.layers_per_stage),
     )
     fields.done()

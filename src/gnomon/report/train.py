@@ -70,6 +70,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
     said = {
         "dp_shard": f"states sharded over {inputs.get('dp_shard')} of {inputs['dp']} data-parallel ranks",
         "tp_overlap": "tensor-parallel overlap",
+        "cp_a2a": f"{inputs.get('cp_a2a')} trading heads",
     }
     said["layers_per_stage"] = f"stages of {inputs.get('layers_per_stage')} layers"
     return [words for name, words in said.items() if inputs.get(name, SELDOM[name]) != SELDOM[name]]

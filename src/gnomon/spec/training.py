@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 CP_COMMS = ("p2p", "a2a", "allgather")
 """How ranks that share a sequence meet each other's keys: keys travel around a ring, tokens are traded for heads, or
 every rank gathers all keys."""
+TWO_LEVELS = "a2a+p2p"
+"""Neighbours trade tokens for heads, and keys travel around a ring of such groups."""
+CP_COMM_NAMES = (*CP_COMMS, TWO_LEVELS)
 OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
 """AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
 each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
@@ -93,13 +96,15 @@ class Recipe:
     sequence_parallel: bool = True
     """Whether tensor-parallel ranks also cut the norms and residuals along the sequence."""
     cp_comm: str = "p2p"
-    """One of `CP_COMMS`, with context parallelism."""
+    """One of `CP_COMM_NAMES`, with context parallelism."""
     expert_tp: int = 0
     """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""
     dp_shard: int = field(default=0, metadata={"seldom": True})
     """Data-parallel ranks that share states out, and replicate what others share (HSDP); 0 for all of them."""
     tp_overlap: bool = field(default=False, metadata={"seldom": True})
     """Whether collectives of tensor parallelism are cut into pieces that overlap with the GEMMs beside them."""
+    cp_a2a: int = field(default=0, metadata={"seldom": True})
+    """With a2a+p2p, neighbours that trade tokens for heads."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""

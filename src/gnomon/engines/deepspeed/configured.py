@@ -64,6 +64,8 @@ class DeepSpeedSettings:
     micro_batch: int
     accumulation: int
     global_batch: int
+    sequence: int
+    """Ranks that a sequence lies on (`sequence_parallel_size`)."""
     shards: int
     """Ranks that share states out, where not all do (MiCS)."""
     dtype: str
@@ -97,6 +99,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         micro_batch=micro,
         accumulation=steps,
         global_batch=batch,
+        sequence=options.whole("sequence_parallel_size", default=1),
         shards=max(0, options.whole("zero_optimization.mics_shard_size", default=0, least=-1)),
         dtype="bf16" if bf16 else "fp16" if fp16 else "",
         optimizer=_optimizer(options),

@@ -24,6 +24,8 @@ same without dropout; and of 2026 with fused attention. `releases.py` says how e
 MICS_VERSIONS = VERSIONS[2:]
 """MiCS (Zhang et al. 2022) came with 0.9: ZeRO 3 over `mics_shard_size` ranks, and replicas of them whose gradients are
 summed once a step."""
+ULYSSES_VERSIONS = VERSIONS[3:]
+"""DeepSpeed-Ulysses came with 0.10."""
 RUNTIME_BYTES = 5.5e9
 """CUDA context, libraries, and buffers of NCCL's communicators of tensor, pipeline and data parallelism: with the
 fragmentation below, chosen on every second of 33 of BLOOM's trial runs with their memory."""
@@ -83,8 +85,7 @@ class DeepSpeed:
             message = f"{model.name} is not priced under DeepSpeed: dense networks with softmax attention are"
             raise InputError(message, where="model", hint="Use the engine megatron.")
         if strategy.cp > 1:
-            message = f"{strategy.cp} is not 1: context parallelism is not priced under DeepSpeed"
-            raise InputError(message, where="strategy.cp", hint="Use 1, or the engine megatron.")
+            self._check_ulysses(strategy, recipe)
         if strategy.pp > 1 and recipe.schedule != "1f1b":
             message = f"DeepSpeed's pipeline has no schedule {recipe.schedule}"
             raise InputError(message, where="engine.settings.schedule", hint="Use 1f1b.")
@@ -101,3 +102,16 @@ class DeepSpeed:
             raise InputError(
                 f"{dtype} is not priced under DeepSpeed {self.version}", where="dtype", hint="Use bf16 or fp16."
             )
+
+    def _check_ulysses(self, strategy: Strategy, recipe: Recipe) -> None:
+        """DeepSpeed-Ulysses (Jacobs et al. 2023): ranks trade tokens for heads around attention, and ZeRO shards over
+        them too."""
+        if self.version not in ULYSSES_VERSIONS:
+            message = f"DeepSpeed {self.version} has no sequence parallelism of its own"
+            raise InputError(message, where="strategy.cp", hint=f"Use 1, or deepspeed@{ULYSSES_VERSIONS[0]}.")
+        if recipe.cp_comm != "a2a":
+            message = f"DeepSpeed's sequence parallelism trades tokens for heads, and cp_comm is {recipe.cp_comm}"
+            raise InputError(message, where="engine.settings.cp_comm", hint="Use a2a.")
+        if strategy.pp > 1:
+            message = "DeepSpeed does not combine its sequence parallelism with a pipeline"
+            raise InputError(message, where="strategy.pp", hint="Use 1, or a cp of 1.")

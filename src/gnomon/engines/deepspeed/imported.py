@@ -65,7 +65,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     options = TrainingOptions(read_flags(program.arguments), UNUSED)
     settings = _settings(options, names)
     shape = _shape(options)
-    strategy = _degrees(options)
+    strategy = _degrees(options, settings.sequence)
     strategy = replace(strategy, dp=data_parallel(ranks_of(program, names), strategy, program.name))
     micro = options.whole("micro-batch-size", "batch-size", "batch_size", default=0, least=0) or settings.micro_batch
     batch = options.whole("global-batch-size", default=0, least=0) or settings.global_batch
@@ -146,10 +146,10 @@ def _shape(options: TrainingOptions) -> ModelShape | None:
     )
 
 
-def _degrees(options: TrainingOptions) -> Strategy:
+def _degrees(options: TrainingOptions, sequence: int) -> Strategy:
     tp = options.whole("tensor-model-parallel-size", "model-parallel-size", default=1)
     pp = options.whole("pipeline-model-parallel-size", "pipe-parallel-size", default=1, least=0) or 1
-    cp = options.whole("ds-sequence-parallel-size", default=1)
+    cp = options.whole("ds-sequence-parallel-size", default=sequence)
     if options.text("num-experts", default="1") not in ("1", "0"):
         raise InputError("mixtures of experts of Megatron-DeepSpeed are not modelled", where="--num-experts")
     if options.flag("enable-zbh1-pipeline"):

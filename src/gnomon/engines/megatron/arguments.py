@@ -86,7 +86,6 @@ NOT_MODELLED = {
     ),
     "expert exchange behind other micro-batches": "overlap-moe-expert-parallel-comm delay-wgrad-compute",
     "CUDA graphs in training": "enable-cuda-graph cuda-graph-impl cuda-graph-scope external-cuda-graph",
-    "several levels of context parallelism": "hierarchical-context-parallel-sizes",
     "states sharded over replicas too": "outer-dp-sharding-strategy",
     "tokens that experts drop": (
         "moe-expert-capacity-factor moe-pad-expert-input-to-capacity moe-token-drop-policy "

@@ -15,7 +15,7 @@ from gnomon.graph.gemm_recipes import BLOCKS, CURRENT, DELAYED, GEMM_RECIPES, MX
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, LatentAttention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.recompute import BLOCK, MODULES, RECOMPUTE, UNIFORM
-from gnomon.spec.training import RUN
+from gnomon.spec.training import RUN, TWO_LEVELS
 
 VERSIONS = ENGINE.versions
 """Of April 2021 (Narayanan et al., SC21), of mid 2022 (Korthikanti et al.), as the recipes of NeMo and Megatron-Bridge
@@ -141,7 +141,7 @@ class Megatron:
             message = "false, but latent attention with tensor parallelism is priced only with it"
             raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")
         windows = windows_of(model, load.seq)
-        if windows and strategy.cp > 1 and recipe.cp_comm == "p2p":
+        if windows and strategy.cp > 1 and recipe.cp_comm in ("p2p", TWO_LEVELS):
             message = (
                 f"{model.name} has a sliding window of {min(windows)} tokens, which ring attention does not support"
             )

@@ -23,12 +23,12 @@ from gnomon.engines.training.wide import ENVIRONMENT, imported
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.recompute import BLOCK, FULL, MODULES, SELECTIVE, UNIFORM, parse
-from gnomon.spec.training import BFD, WRAPPED
+from gnomon.spec.training import BFD, TWO_LEVELS, WRAPPED
 
 PROGRAMS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_gpt")
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
-_CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", "a2a+p2p": "p2p"}
+_CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather", TWO_LEVELS: TWO_LEVELS}
 _RECOMPUTED = {FULL: FULL, SELECTIVE: SELECTIVE}
 _REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([A-Za-z])\*(\d{1,4})")
 MOST_PARTS = 100_000
@@ -148,18 +148,30 @@ def _recipe(options: TrainingOptions, strategy: Strategy, apart: bool) -> Recipe
         optimizer=optimizer,
         sequence_parallel=sequence,
         tp_overlap=options.flag("tp-comm-overlap") and sequence and strategy.tp > 1,
-        cp_comm=_cp_comm(options),
+        cp_comm=(comm := _cp_comm(options)),
+        cp_a2a=_levels(options, strategy) if comm == TWO_LEVELS and strategy.cp > 1 else 0,
         expert_tp=options.whole("expert-tensor-parallel-size", default=0, least=0),
     )
 
 
 def _cp_comm(options: TrainingOptions) -> str:
     given = options.text("cp-comm-type", default="p2p").split(" ")
-    if len(set(given)) > 1 or given[0] == "a2a+p2p":
+    if len(set(given)) > 1:
         options.unmodelled(f"--cp-comm-type {' '.join(given)}", f"priced as {_CP_COMMS.get(given[0], 'p2p')}")
     if given[0] not in _CP_COMMS:
         raise InputError(f"'{given[0]}' is not modelled", where="--cp-comm-type")
     return _CP_COMMS[given[0]]
+
+
+def _levels(options: TrainingOptions, strategy: Strategy) -> int:
+    """Ranks of the first level, which trade tokens for heads."""
+    name = "hierarchical-context-parallel-sizes"
+    words = options.text(name).split()
+    sizes = [int(word) for word in words if word.isdecimal()]
+    if len(sizes) != 2 or len(words) != 2 or sizes[0] * sizes[1] != strategy.cp:
+        message = f"'{' '.join(words)}' are not two sizes whose product is {strategy.cp}"
+        raise InputError(message, where=f"--{name}", hint=f"They are those of --cp-comm-type {TWO_LEVELS}.")
+    return sizes[0]
 
 
 def _recompute(options: TrainingOptions, apart: bool) -> str:

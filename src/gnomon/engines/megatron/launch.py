@@ -28,13 +28,13 @@ from gnomon.engines.training.wide import exported, is_wide
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Plan
 from gnomon.spec.recompute import EVERY, FULL, NONE, OP, SELECTIVE, UNIFORM, parse
-from gnomon.spec.training import WRAPPED
+from gnomon.spec.training import TWO_LEVELS, WRAPPED
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", **{one.name: "--bf16" for one in RECIPES}}
-_CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
-EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap")
+_CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", TWO_LEVELS: TWO_LEVELS}
+EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "cp_a2a")
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
@@ -205,9 +205,16 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
         "--pipeline-model-parallel-layout": layout or False,  # which includes the chunks of a rank
         "--context-parallel-size": strategy.cp if strategy.cp > 1 else False,
         "--cp-comm-type": _CP_COMMS[job.recipe.cp_comm] if strategy.cp > 1 else False,
+        "--hierarchical-context-parallel-sizes": _levels(job),
         "--expert-model-parallel-size": strategy.ep if strategy.ep > 1 else False,
         "--expert-tensor-parallel-size": job.recipe.expert_tp if job.model.is_moe and job.recipe.expert_tp else False,
     }
+
+
+def _levels(job: TrainingJob) -> Value:
+    """Ranks that trade tokens for heads, and the ring of such groups."""
+    inner, cp = job.recipe.cp_a2a, job.strategy.cp
+    return (inner, cp // inner) if inner and cp > 1 and job.recipe.cp_comm == TWO_LEVELS else False
 
 
 def _layout(job: TrainingJob) -> str:

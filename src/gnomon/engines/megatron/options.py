@@ -7,7 +7,7 @@ from collections.abc import Mapping
 COMMIT, DATE = "d98e8a64dd", "2026-08-22"
 """The Megatron-LM that options are written for."""
 
-Value = bool | int | float | str | tuple[str, ...]
+Value = bool | int | float | str | tuple[str | int, ...]
 
 
 def words(values: Mapping[str, Value]) -> list[list[str]]:

@@ -18,7 +18,7 @@ from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.recompute import EVERY, RECOMPUTE, WAYS
-from gnomon.spec.training import RUN
+from gnomon.spec.training import RUN, TWO_LEVELS
 
 VERSIONS = ENGINE.versions
 """Of 2024 and 2025 without and with torch.compile, and of 2026 with it and PyTorch 2.11's attention."""
@@ -110,6 +110,9 @@ class TorchTitan:
         if windows_of(model, load.seq):
             message = f"{model.name} has windows shorter than {load.seq} tokens, which are not priced under TorchTitan"
             raise InputError(message, where="model", hint="Use the engine megatron.")
+        if strategy.cp > 1 and recipe.cp_comm == TWO_LEVELS:
+            message = f"TorchTitan has no {TWO_LEVELS} among its ways to exchange keys"
+            raise InputError(message, where="engine.settings.cp_comm", hint="Use allgather or p2p.")
         if recipe.optimizer not in RUN:
             message = f"{recipe.optimizer} is not priced under TorchTitan"
             raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")

@@ -14,21 +14,21 @@ from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.recompute import code_of as recompute_code
 from gnomon.spec.recompute import layered, name_of
-from gnomon.spec.training import CP_COMMS, SELDOM
+from gnomon.spec.training import CP_COMM_NAMES, SELDOM
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 CODES: dict[str, Callable[[str], int]] = {
-    "schedule": code_of, "recompute": recompute_code, "cp_comm": CP_COMMS.index
+    "schedule": code_of, "recompute": recompute_code, "cp_comm": CP_COMM_NAMES.index
 }  # fmt: skip
 """What columns hold of choices that have names."""
 NAMED: dict[str, Callable[[int], str]] = {
-    "schedule": names().__getitem__, "recompute": name_of, "cp_comm": CP_COMMS.__getitem__
+    "schedule": names().__getitem__, "recompute": name_of, "cp_comm": CP_COMM_NAMES.__getitem__
 }  # fmt: skip
 """The names of what they hold."""
-SELDOM_CHOSEN = ("dp_shard", "tp_overlap")
+SELDOM_CHOSEN = ("dp_shard", "tp_overlap", "cp_a2a")
 """Columns that hold a setting of `spec.training.SELDOM` as it is."""
-CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap")
+CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap", "cp_a2a")
 """Columns that say what of a layer a rank runs."""
 
 
@@ -39,7 +39,7 @@ def _none() -> Ints:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
     """Degrees, micro-batches in sequences, and codes: of ways to recompute, and places among the
-    schedules and in `CP_COMMS`."""
+    schedules and in `CP_COMM_NAMES`."""
 
     tp: Ints
     pp: Ints
@@ -59,6 +59,7 @@ class Grid:
     """Data-parallel ranks that share states out; 0 for all. Of all plans where a grid leaves it out, and so are the
     next ones."""
     tp_overlap: Ints = field(default_factory=_none)
+    cp_a2a: Ints = field(default_factory=_none)
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
 
@@ -138,7 +139,7 @@ class Grid:
         schedule = recipe.schedule if strategy.pp > 1 else usual_schedule(1).name
         values |= {"recompute": recompute_code(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
-        values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
+        values |= {"cp_comm": CP_COMM_NAMES.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         values |= {name: getattr(recipe, name) for name in SELDOM_CHOSEN}
         columns = {name: np.array([value], np.int64) for name, value in values.items()}
         return cls(**columns, stage_layers=recipe.stage_layers if strategy.pp > 1 else ())
@@ -175,7 +176,7 @@ class Grid:
             zero=int(self.zero[row]),
             optimizer=optimizer,
             sequence_parallel=bool(self.sequence_parallel[row]),
-            cp_comm=CP_COMMS[int(self.cp_comm[row])],
+            cp_comm=CP_COMM_NAMES[int(self.cp_comm[row])],
             expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
             layers_per_stage=",".join(map(str, self.stage_layers)),
             **{name: type(SELDOM[name])(getattr(self, name)[row]) for name in SELDOM_CHOSEN},

@@ -11,6 +11,7 @@ from gnomon.graph.trained import check_trained, heads_of, unpiped, unshared
 from gnomon.sim.training import Schedule, schedule, usual_schedule
 from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
 from gnomon.spec.recompute import FULL, parse
+from gnomon.spec.training import TWO_LEVELS
 from gnomon.spec.training_job import TrainingJob
 
 TRAINED_ON = ("NVIDIA", "AMD")
@@ -50,6 +51,7 @@ def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[
         "dp_shard": strategy.dp == 1 and "one data-parallel rank has no others to replicate it",
         "tp_overlap": strategy.tp == 1 and "one tensor-parallel rank has no collectives to overlap",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
+        "cp_a2a": strategy.cp == 1 and "one context-parallel rank has all keys",
         "expert_tp": (not model.is_moe and "the model has no experts")
         or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
     }
@@ -137,10 +139,27 @@ def _check_context(job: TrainingJob) -> None:
         )
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
     _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
-    if strategy.cp > 1 and job.recipe.cp_comm == "a2a":
+    traders = _traders(job)
+    if traders > 1:
         for queries, keys in {heads_of(block) for block in job.model.blocks}:
             common = gcd(queries, keys) // strategy.tp
-            cut(common, strategy.cp, "heads of a tensor-parallel rank", "strategy.cp")
+            where = "strategy.cp" if traders == strategy.cp else "engine.settings.cp_a2a"
+            cut(common, traders, "heads of a tensor-parallel rank", where)
+
+
+def _traders(job: TrainingJob) -> int:
+    """Ranks that trade tokens for heads."""
+    cp, recipe, where = job.strategy.cp, job.recipe, "engine.settings.cp_a2a"
+    if cp == 1 or recipe.cp_comm != TWO_LEVELS:
+        if recipe.cp_a2a and cp > 1:
+            message = f"{recipe.cp_a2a} ranks trade tokens for heads before a ring, and cp_comm is {recipe.cp_comm}"
+            raise InputError(message, where=where, hint=f"Use 0, or the cp_comm {TWO_LEVELS}.")
+        return cp if recipe.cp_comm == "a2a" else 1
+    if not recipe.cp_a2a:
+        hint = f"Use {2 if cp % 2 == 0 else cp}, or another divisor of {cp}."
+        raise InputError(f"{TWO_LEVELS} has two levels, and nothing says how large they are", where=where, hint=hint)
+    cut(cp, recipe.cp_a2a, "context-parallel ranks", where)
+    return recipe.cp_a2a
 
 
 def check_experts(model: Model, strategy: Strategy, recipe: Recipe) -> None:

@@ -28,7 +28,7 @@ from gnomon.graph.ops import IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.source_attention import SourceAttention
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Block, Model
-from gnomon.spec.training import CP_COMMS
+from gnomon.spec.training import CP_COMM_NAMES
 from gnomon.spec.workload import Floats
 
 RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
@@ -36,7 +36,7 @@ RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 DECODED: Mapping[str, Callable[[int], Any]] = {
     "sequence_parallel": bool,
     "tp_overlap": bool,
-    "cp_comm": CP_COMMS.__getitem__,
+    "cp_comm": CP_COMM_NAMES.__getitem__,
 }
 """Columns that hold something else than what they stand for."""
 WORKING = dict.fromkeys(GEMM_RECIPES, "bf16")

@@ -210,9 +210,11 @@ def _laid_over(launched: Sharding, own: Sharding) -> Sharding:
 
 def _deepspeed_file(names: TrainingNames, path: str) -> Sharding:
     found = settings_of(names.config(beside(path)))
-    whole = f"{UNMODELLED}priced as sharded over all ranks"
-    told = f"MiCS over {found.shards} ranks"
-    over = (IgnoredOption(option=told, why=whole, affects=True),) if found.shards else ()
+    whys = {
+        f"MiCS over {found.shards} ranks": found.shards and "priced as sharded over all ranks",
+        "sequence parallelism of DeepSpeed": found.sequence > 1 and "the Trainer has none",
+    }
+    over = (IgnoredOption(option=name, why=f"{UNMODELLED}{why}", affects=True) for name, why in whys.items() if why)
     return Sharding(
         zero=found.stage,
         mixed=found.dtype,

@@ -43,7 +43,9 @@ class Cut:
     cp: int = 1
     """Ranks a sequence lies on."""
     cp_comm: str = "p2p"
-    """How they exchange keys and values: one of `spec.training.CP_COMMS`."""
+    """How they exchange keys and values: one of `spec.training.CP_COMM_NAMES`."""
+    cp_a2a: int = 0
+    """Of them, neighbours that trade tokens for heads, where keys travel around a ring of the others."""
     ep: int = 1
     """Ranks the experts of a layer lie on."""
     expert_tp: int = 1

@@ -9,6 +9,7 @@ from gnomon.graph.layers.writer import WIDE, Writer
 from gnomon.graph.ops import TOKENS, Op
 from gnomon.graph.streams import streamed
 from gnomon.graph.tape import TapeNode
+from gnomon.spec.training import TWO_LEVELS
 
 
 def across(node: TapeNode, writer: Writer) -> TapeNode:
@@ -23,8 +24,13 @@ def _cached(core: CoreAttention) -> int:
 
 
 def _ring(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
-    """Ring attention: keys and values travel around the ranks, overlapped with attention over those that have arrived;
-    backward their gradients travel with them, one hop more."""
+    """Ring attention over all ranks."""
+    return _around(writer, core, node, writer.cut.cp)
+
+
+def _around(writer: Writer, core: CoreAttention, node: TapeNode, ranks: int) -> TapeNode:
+    """Keys and values travel around so many ranks, overlapped with attention over those that have arrived; backward
+    their gradients travel with them, one hop more."""
     cut, merged = writer.cut, writer.style.merged
     each = core.heads * (core.head_dim + core.values) if merged else _cached(core)
     size, summed = each * writer.value, each * (WIDE if merged else writer.value)
@@ -34,14 +40,14 @@ def _ring(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
     def hops(name: str, count: int, size: float) -> Op:
         return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
 
-    there: tuple[Op, ...] = (hops("attention.ring", cut.cp - 1, size),)
-    back: tuple[Op, ...] = (hops("attention.ring.by_input", 2 * cut.cp - 1, size),)
+    there: tuple[Op, ...] = (hops("attention.ring", ranks - 1, size),)
+    back: tuple[Op, ...] = (hops("attention.ring.by_input", 2 * ranks - 1, size),)
     if merged:
         mixed, rows = core.heads * core.values * writer.value, TOKENS
         both = (("attention.merge", merged), ("attention.merge.by_input", merged.backward))
-        more = [replace(op, count=op.count * (cut.cp - 1)) for op in (streamed(*one, mixed, rows) for one in both)]
-        keys = hops("attention.ring.by_input", cut.cp - 1, size)
-        there, back = (*there, more[0]), (keys, hops("attention.ring.gradients", cut.cp, summed), more[1])
+        more = [replace(op, count=op.count * (ranks - 1)) for op in (streamed(*one, mixed, rows) for one in both)]
+        keys = hops("attention.ring.by_input", ranks - 1, size)
+        there, back = (*there, more[0]), (keys, hops("attention.ring.gradients", ranks, summed), more[1])
     return replace(
         node,
         forward=(*node.forward, *there),
@@ -55,25 +61,40 @@ def _ring(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
 
 def _exchanged(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
     """Ranks trade tokens for heads before, and back after: each runs whole sequences of some heads (Ulysses)."""
+    return _traded(writer, core, node, writer.cut.cp)
+
+
+def _two_levels(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
+    """Neighbours trade tokens for heads, usually inside a node, and keys travel around a ring of as many such groups as
+    there are, usually across nodes (Transformer Engine's a2a+p2p): a rank sends as many bytes per hop as in a ring of
+    all, and fewer hops."""
+    inner, outer = writer.cut.cp_a2a, writer.cut.cp // writer.cut.cp_a2a
+    node = node if outer == 1 else _around(writer, core, node, outer)
+    return node if inner == 1 else _traded(writer, core, node, inner)
+
+
+def _traded(writer: Writer, core: CoreAttention, node: TapeNode, ranks: int) -> TapeNode:
+    """So many neighbours trade tokens for heads before, and back after."""
     cut, value = writer.cut, writer.value
 
     def whole(op: Op) -> Op:
-        assert isinstance(op, CoreAttention)
-        return replace(op, heads=op.heads // cut.cp, kv_heads=op.kv_heads // cut.cp, traded=True)
+        if not isinstance(op, CoreAttention):
+            return op
+        return replace(op, heads=op.heads // ranks, kv_heads=op.kv_heads // ranks, traded=ranks)
 
     def trade(name: str, values: float) -> Op:
-        return writer.exchange(name, "all_to_all", values * value, cut.cp, cut.tp)
+        return writer.exchange(name, "all_to_all", values * value, ranks, cut.tp)
 
     into, out = core.heads * core.head_dim + _cached(core), core.heads * core.values
     return replace(
         node,
-        forward=(trade("attention.scatter", into), whole(node.forward[0]), trade("attention.gather", out)),
+        forward=(trade("attention.scatter", into), *map(whole, node.forward), trade("attention.gather", out)),
         dgrad=(
             trade("attention.gather.by_input", out),
-            whole(node.dgrad[0]),
+            *map(whole, node.dgrad),
             trade("attention.scatter.by_input", into),
         ),
-        scratch=(into + out) * value,
+        scratch=node.scratch + (into + out) * value,
         gradient_scratch=node.gradient_scratch + (into + out) * value,
     )
 
@@ -98,4 +119,4 @@ def _gathered(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
     )
 
 
-_COMMS = {"p2p": _ring, "a2a": _exchanged, "allgather": _gathered}
+_COMMS = {"p2p": _ring, "a2a": _exchanged, "allgather": _gathered, TWO_LEVELS: _two_levels}

@@ -89,6 +89,7 @@ class Inputs(TypedDict, total=False):
     layers_per_stage: str
     dp_shard: int
     tp_overlap: bool
+    cp_a2a: int
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

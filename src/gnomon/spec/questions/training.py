@@ -12,7 +12,7 @@ from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techni
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.recompute import parse
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, PACKINGS, SAMPLINGS, SETTINGS, TrainingLoad
+from gnomon.spec.training import CP_COMM_NAMES, MAX_ZERO, OPTIMIZERS, PACKINGS, SAMPLINGS, SETTINGS, TrainingLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ MOST_IMAGES = 100_000
 MOST_MTP = 64
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "optimizer": ("optimizer", OPTIMIZERS),
-    "cp_comm": ("context-parallel communication", CP_COMMS),
+    "cp_comm": ("context-parallel communication", CP_COMM_NAMES),
     "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
     "packing": ("packing", PACKINGS),
     "sampling": ("sampling", SAMPLINGS),
@@ -40,7 +40,7 @@ OPTIMIZER_HELP = (
 )
 CP_COMM_HELP = (
     "How context-parallel ranks exchange keys and values, as Megatron's --cp-comm-type: p2p (ring attention, where it "
-    "is not given), a2a (Ulysses: tokens for heads) or allgather."
+    "is not given), a2a (Ulysses: tokens for heads), allgather, or a2a+p2p (with --cp-a2a)."
 )
 RECOMPUTE_HELP = (
     "What the backward pass recomputes to save memory: none (where it is not given), selective (what the engine means "
@@ -211,9 +211,14 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "(HSDP); 0 for all.", default=0, least=0, most=MOST_DEGREE,
     )  # fmt: skip
     tp_overlap: bool = flag(
-        "--tp-overlap/--no-tp-overlap", "switch", "", "Whether tensor-parallel collectives are cut into pieces that "
+        "--tp-overlap", "switch", "", "Whether tensor-parallel collectives are cut into pieces that "
         "overlap with GEMMs, as TorchTitan's async tensor parallelism and Megatron's --tp-comm-overlap do.",
         default=False,
+    )  # fmt: skip
+    cp_a2a: int = flag(
+        "--cp-a2a", "whole", "N", "With --cp-comm a2a+p2p, neighbours that trade tokens for heads; keys travel around "
+        "a ring of the others (Megatron's --hierarchical-context-parallel-sizes N M).",
+        default=0, least=0, most=MOST_DEGREE,
     )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
