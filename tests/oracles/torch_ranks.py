@@ -141,7 +141,13 @@ def cases() -> dict[str, Case]:
             found[f"llama {name}, adamw-bf16"] = replace(case, dtype="bf16", recipe=low)
     for name, (strategy, recipe) in MOE_PLANS.items():
         found[f"moe {name}"] = Case(model="moe", strategy=strategy, recipe=recipe)
-    for mode in ("selective", "full"):
+    for name in ("zero3", "pp2 vp2 dp2"):
+        strategy, recipe = PLANS[name]
+        some = replace(recipe, recompute="full:block=1")
+        found[f"llama {name}, first layers"] = Case(model="llama", strategy=strategy, recipe=some)
+    recipe = Recipe(micro_batch=2, recompute="every=3")
+    found["llama alone, every third"] = Case(model="llama", recipe=recipe)
+    for mode in ("selective", "full", "op"):
         found[f"llama alone, {mode}"] = Case(model="llama", recipe=Recipe(micro_batch=2, recompute=mode))
         for name in ALL_MODES:
             strategy, recipe = PLANS[name]
