@@ -67,9 +67,8 @@ def test_momenta_become_orthogonal() -> None:
         values = torch.linalg.svdvals(made)
         assert values.min() > 0.6 and values.max() < 1.3
         for several, one in zip(made, momenta, strict=True):
-            torch.testing.assert_close(
-                several, orthogonal.orthogonal(one[None], torch.float32)[0], rtol=1e-4, atol=1e-5
-            )
+            alone = orthogonal.orthogonal(one[None], torch.float32)[0]
+            torch.testing.assert_close(several, alone, rtol=1e-4, atol=1e-5)
         u, _, v = torch.linalg.svd(momenta, full_matrices=False)
         assert ((u @ v) * made).sum() > 0.9 * made.norm() * (u @ v).norm()
 
@@ -85,10 +84,10 @@ def test_the_numbers_of_a_byte() -> None:
         between = (table[1:] + table[:-1]) / 2
         near = table[torch.bucketize(values, between)]
         assert ((near - values).abs() / values).max() < 0.4
-        assert ((near - values).abs() / values)[values > 0.1].max() < 0.05
+        assert ((near - values).abs() / values)[values > 0.11].max() < 0.04
 
 
-@pytest.mark.parametrize("count", [1000, 4096, 2**24 + 300])
+@pytest.mark.parametrize("count", [1000, 4096])
 def test_moments_are_read_as_they_were_written(count: int) -> None:
     torch.manual_seed(0)
     packed = eight_bits.Packed.zeros(count, "cpu", True)
@@ -104,8 +103,9 @@ def test_moments_are_read_as_they_were_written(count: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_one_step_of_eight_bits_is_adamws(dtype: Any) -> None:
-    """A first step has exact moments; later ones are as far off as bytes are."""
+def test_one_step_of_eight_bits_is_adamws(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first step has exact moments; later ones are as far off as bytes are. Values are taken some at a time."""
+    monkeypatch.setattr(eight_bits, "MOST_VALUES", 2**15)
     torch.manual_seed(0)
     start = torch.randn(70_000) * 0.02
     ours, theirs = (torch.nn.Parameter(start.clone().to(dtype)) for _ in range(2))
