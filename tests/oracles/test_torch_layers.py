@@ -27,7 +27,7 @@ pytestmark = pytest.mark.oracle
 SEQUENCES, SEQ = 2, 48
 BATCH = Batch.prefill(SEQUENCES, SEQ)
 TOKENS = SEQUENCES * SEQ
-MODES = ("none", "selective", "full")
+MODES = ("none", "selective", "full", "op")
 BF16 = torch.bfloat16
 
 
@@ -142,7 +142,7 @@ def test_bytes_that_autograd_saves(part: str) -> None:
     assert (kept > 0) == (part != "embedding")
 
 
-@pytest.mark.parametrize("mode", ["selective", "full"])
+@pytest.mark.parametrize("mode", ["selective", "full", "op"])
 @pytest.mark.parametrize("model", MODELS)
 def test_bytes_that_stay_where_layers_are_recomputed(model: str, mode: str) -> None:
     """All tensors alive after the forward pass, but for its result."""
@@ -194,7 +194,7 @@ def test_every_kernel_is_listed() -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    ["selective", "full"],
+    ["selective", "full", "op"],
 )
 def test_what_is_run_again(mode: str) -> None:
     """The forward operators of the backward pass; recomputation ends with the last tensor that a gradient needs."""
@@ -205,3 +205,63 @@ def test_what_is_run_again(mode: str) -> None:
         result.backward(gradient)
     again = ran.names[: ran.names.index("mm")]
     assert Counter(again) == Counter(NAMES[node.name.partition(".")[2]] for node in tape.recomputed(mode))
+
+
+def checkpointed(running: Running, modules: tuple[str, ...]) -> list[Any]:
+    """A layer whose modules are recomputed by themselves, by PyTorch's own checkpoints; what those are given."""
+    from torch.utils.checkpoint import checkpoint
+
+    given: list[Any] = []
+
+    def again(body: Any) -> Any:
+        def call(*args: Any) -> Any:
+            given.extend(args)
+            return checkpoint(body, *args, use_reentrant=False)
+
+        return call
+
+    module = running.module
+    if "core_attn" in modules:
+        module.attn.mix = again(module.attn.mix)
+    feed = again(lambda x: module.ffn(module.ffn_norm(x)))
+
+    def run(x: Any, rope: Any) -> Any:
+        x = x + module.attn(module.attn_norm(x), rope)
+        return x + (feed(x) if "mlp" in modules else module.ffn(module.ffn_norm(x)))
+
+    module.run = run
+    return given
+
+
+@pytest.mark.parametrize("modules", [("core_attn",), ("mlp",), ("core_attn", "mlp")])
+def test_modules_recomputed_by_themselves(modules: tuple[str, ...]) -> None:
+    """The bytes that stay, the FLOPs of the backward pass and the kernels that run again in it."""
+    running, tape, mode = Running("layer", MODELS["gpt"]), taped("layer", MODELS["gpt"]), f"modules={'+'.join(modules)}"
+    given, seen = checkpointed(running, modules), {}
+
+    def pack(tensor: Any) -> Any:
+        if tensor.numel() not in (1, TOKENS):
+            seen[_place(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with counter() as counted:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            result = running.forward()
+        seen |= {_place(tensor): tensor.untyped_storage().nbytes() for tensor in given}
+        there = counted.get_total_flops()
+        with Kernels() as ran:
+            result.backward(torch.ones_like(result))
+        back = counted.get_total_flops() - there
+    assert sum(size for place, size in seen.items() if place not in running.apart) == (
+        tape.saved_activation_bytes(mode) * TOKENS
+    )
+    # PyTorch's checkpoint ends with the last tensor that a gradient needs: without the GEMM that gives the result.
+    last = [op for node in tape.recomputed(mode) if node.name == "ffn.down" for op in node.forward]
+    assert back == pytest.approx(flops(tape.backward_ops(mode)) - flops(tuple(last)), rel=1e-12)
+    again = Counter(NAMES[node.name.partition(".")[2]] for node in tape.recomputed(mode) if node.name != "ffn.down")
+    plain = Kernels()
+    alone = Running("layer", MODELS["gpt"])
+    result = alone.forward()
+    with plain:
+        result.backward(torch.ones_like(result))
+    assert Counter(ran.names) - Counter(plain.names) == again

@@ -117,6 +117,10 @@ GPT_PLANS = (
     "dp4", "zero3", "tp4", "tp4 whole", "pp4", "pp4 zb-h1", "pp2 vp2 dp2", "tp2 pp2", "tp2 zero1", "cp4 allgather",
     "cp2 tp2 zero1", "pp4 uneven",
 )  # fmt: skip
+OTHER_OPTIMIZERS = {
+    "muon": ("dp4", "zero2", "zero3", "pp4", "pp2 zero3", "cp2 dp2 zero3"),
+    "adam8bit": ("dp4", "zero1", "zero3", "tp4", "pp4"),
+}
 TIED = ("zero1", "zero3", "tp4")
 HALF = ("zero1", "zero3", "cp4 ring")
 
@@ -141,7 +145,19 @@ def cases() -> dict[str, Case]:
             found[f"llama {name}, adamw-bf16"] = replace(case, dtype="bf16", recipe=low)
     for name, (strategy, recipe) in MOE_PLANS.items():
         found[f"moe {name}"] = Case(model="moe", strategy=strategy, recipe=recipe)
-    for mode in ("selective", "full"):
+    for name in ("zero3", "pp2 vp2 dp2"):
+        strategy, recipe = PLANS[name]
+        some = replace(recipe, recompute="full:block=1")
+        found[f"llama {name}, first layers"] = Case(model="llama", strategy=strategy, recipe=some)
+    for optimizer, plans in OTHER_OPTIMIZERS.items():
+        found[f"llama alone, {optimizer}"] = Case(model="llama", recipe=Recipe(micro_batch=2, optimizer=optimizer))
+        for name in plans:
+            strategy, recipe = PLANS[name]
+            own = replace(recipe, optimizer=optimizer)
+            found[f"llama {name}, {optimizer}"] = Case(model="llama", strategy=strategy, recipe=own)
+    recipe = Recipe(micro_batch=2, recompute="every=3")
+    found["llama alone, every third"] = Case(model="llama", recipe=recipe)
+    for mode in ("selective", "full", "op"):
         found[f"llama alone, {mode}"] = Case(model="llama", recipe=Recipe(micro_batch=2, recompute=mode))
         for name in ALL_MODES:
             strategy, recipe = PLANS[name]

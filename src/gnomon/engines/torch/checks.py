@@ -58,7 +58,7 @@ def micro_batches(strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> int
 
 def _check_recipe(strategy: Strategy, recipe: Recipe, dtype: str) -> None:
     schedule(recipe.schedule, where="engine.settings.schedule")
-    recompute.check(recipe)
+    recompute.check(strategy, recipe)
     if dtype not in DTYPES:
         hint = f"Use {' or '.join(DTYPES)}; the engine megatron trains in fp16 and fp8 too."
         raise InputError(f"the built-in runner does not train in {dtype}", where="dtype", hint=hint)

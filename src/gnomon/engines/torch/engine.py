@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gnomon.engines.torch import ENGINE, checks
+from gnomon.engines.torch import ENGINE, checks, recompute
 from gnomon.engines.torch.efficiencies import efficiencies, software
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.training.adapters import AdapterStyle
@@ -56,6 +56,8 @@ class Torch:
             split_sends=False,
             fills_pipelines=True,
             schedules=checks.SCHEDULES,
+            recompute=tuple(recompute.MODES),
+            recomputed_layers=tuple(recompute.LAYERS),
             split_recompute=("none",),
             split_zero=1,
             split_tp=False,

@@ -24,10 +24,10 @@ Tensor = Any
 Rope = tuple[Tensor, Tensor]
 
 _ATEN = torch.ops.aten
-SAVED = frozenset(
+MATRICES = frozenset({_ATEN.mm.default, _ATEN.addmm.default})
+"""GEMMs with weights."""
+SAVED = MATRICES | frozenset(
     {
-        _ATEN.mm.default,
-        _ATEN.addmm.default,
         _ATEN.bmm.default,  # attention without a fused kernel
         _ATEN._scaled_dot_product_flash_attention.default,
         _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
@@ -37,6 +37,9 @@ SAVED = frozenset(
     }
 )
 """Operators whose results selective recomputation saves: GEMMs and attention."""
+_C10D = torch.ops._c10d_functional
+EXCHANGED = frozenset({_C10D.reduce_scatter_tensor.default, _C10D.all_to_all_single.default})
+"""Collectives whose results are saved where operators are chosen one by one."""
 
 
 class NormModule(nn.Module):  # type: ignore[misc]
@@ -111,7 +114,7 @@ class LayerModule(nn.Module):  # type: ignore[misc]
         self.attn = SelfAttention(model.hidden, spec.attention)
         self.ffn_norm = NormModule(model.hidden, model.norm_bias)
         self.ffn = MixtureOfExperts(model.hidden, ffn) if isinstance(ffn, MoeFfn) else Ffn(model.hidden, ffn)
-        self.run = recompute.MODES[recipe.recompute](self, number, layers, recipe)
+        self.run = recompute.forward_of(self, number, layers, recipe)
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
         return self.run(x, rope)

@@ -170,6 +170,8 @@ class Sharded:
         named = [(name, weight) for name, weight in share.named() if _local(weight).numel()]
         self.weights = [weight for _, weight in named]
         self.masters = [nn.Parameter(_local(weight).detach().to(device=home)) for weight in self.weights]
+        for master, weight in zip(self.masters, self.weights, strict=True):
+            master.full_shape = weight.shape
         self.summed = [weight for name, weight in named if name in share.summed]
         masters = {name: master for (name, _), master in zip(named, self.masters, strict=True)}
         self.optimizer = optimizers()[recipe.optimizer].make(masters, place)

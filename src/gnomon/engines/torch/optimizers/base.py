@@ -15,7 +15,8 @@ The rule is made over the weights that a rank updates, its masters, each with it
 
 Masters are fp32 beside working weights of 16 bits, unless `fp32_masters` is false. They are long pieces of one flat
 buffer, which elementwise rules do not mind; a rule that looks at matrices sets `by_weight`, gets each weight in its own
-shape and under its own name (`layers.3.attn.q.weight`), and says with `zero` how far ranks may share its states.
+shape and under its own name (`layers.3.attn.q.weight`), and says with `zero` how far ranks may share its states. Under
+ZeRO 2 and 3 that is a rank's rows of the weight, whose own shape is in `full_shape`.
 """
 
 from __future__ import annotations
