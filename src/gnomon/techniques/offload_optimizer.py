@@ -47,9 +47,10 @@ BANDWIDTH_CONTENTION = 4.0
 1.2 billion parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""
 UPDATE_BYTES = 30.0
 """Bytes per parameter between host memory and processors in an update."""
-DISK_BYTES = STATE_BYTES + 4.0
-"""Of a parameter on NVMe: its states and its fp32 gradient, which DeepSpeed writes once per step, and reads again with
-the states (`PartitionedOptimizerSwapper`). States go back after the update."""
+DISK_GRADIENT_BYTES = 4.0
+"""Of a parameter on NVMe, beside its states: DeepSpeed writes fp32 gradients at the end of a step's last backward pass,
+and reads them with the states (`PartitionedOptimizerSwapper`). States alone go back after the update."""
+DISK_BYTES = STATE_BYTES + DISK_GRADIENT_BYTES
 DISK_BUFFERS = 4
 """Subgroups in host memory at once, between disks and processors (DeepSpeed's `buffer_count`)."""
 DISK_SPREAD = 0.3
@@ -128,12 +129,16 @@ class OffloadOptimizer(Technique[TrainingCase]):
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._rates(case)
         update = update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
-        return update if values["tier"] == ON_HOST else np.maximum(update, self._disks_s(away, case))
+        return update if values["tier"] == ON_HOST else self._on_disks_s(update, away, case)
 
-    def _disks_s(self, away: Floats, case: TrainingCase) -> Floats:
-        """Of an update whose reads and writes share the disks, and overlap with the host's work."""
-        seconds = away * DISK_BYTES * (1 / read_bytes_s(case) + 1 / write_bytes_s(case))
-        return np.asarray(seconds * case.drawn("disks", DISK_SPREAD))
+    def _on_disks_s(self, update: Floats, away: Floats, case: TrainingCase) -> Floats:
+        """Of an update beside which states and gradients are read and states written, one after the other on the same
+        disks; before it, what of the gradients' way there is beyond the backward pass."""
+        slower, found = case.drawn("disks", DISK_SPREAD), case.table
+        read, write = read_bytes_s(case) / slower, write_bytes_s(case) / slower
+        backward = found.backward_s + found.first_backward_s + found.last_backward_s
+        flush = np.maximum(away * DISK_GRADIENT_BYTES / write - backward, 0.0)
+        return np.asarray(flush + np.maximum(update, away * (DISK_BYTES / read + STATE_BYTES / write)))
 
     def flush_s(self, case: TrainingCase, values: Values) -> Floats:
         """Exposed seconds of flushing gradients to the host: per micro-batch beyond its backward pass, or once at

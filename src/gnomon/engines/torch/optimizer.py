@@ -125,8 +125,8 @@ class Flat:
         start = each * self.place.at(self.axis) if self.shared else 0
         self.own = slice(start, start + each if self.shared else self.weights.numel())
         # Views of weights and gradients where dtype and device are equal.
-        self.updated = self.weights[self.own].to(device=self.home, dtype=self.grads.dtype)
-        self.sums = self.grads[self.own].to(device=self.home)
+        self.updated = _at(self.home, self.weights[self.own], self.grads.dtype)
+        self.sums = _at(self.home, self.grads[self.own])
         shapes = [(name, _local(weight)) for name, weight in named] if self.rule.by_weight else None
         masters = {name: nn.Parameter(piece) for name, piece in _masters(self.updated, shapes)}
         for master, (_, grad) in zip(masters.values(), _masters(self.sums, shapes), strict=True):
@@ -156,7 +156,8 @@ class Flat:
         self.optimizer.step()
         if self.updated.data_ptr() != self.weights[self.own].data_ptr():
             for weight, master in zip(_pieces(self.weights, self.own), self.updated.split(MOST_VALUES), strict=True):
-                weight.copy_(master)
+                # Cast where it arrives: a cast on the host would copy from memory that is not pinned.
+                weight.copy_(master.to(device=weight.device, non_blocking=True))
         if self.shared:
             _all_gather(self.weights, self.weights[self.own], group=self.place.group(self.axis))
         self.grads.zero_()
@@ -197,6 +198,12 @@ class Sharded:
             master.grad = None
             if master.data_ptr() != _local(weight).data_ptr():
                 _local(weight).detach().copy_(master.detach())
+
+
+def _at(home: Any, tensor: Tensor, dtype: Any = None) -> Tensor:
+    """A tensor on another device, in pinned memory where that is the host's; itself where nothing differs."""
+    found = tensor.to(device=home, dtype=dtype)
+    return found.pin_memory() if tensor.is_cuda and not found.is_cuda else found
 
 
 def _local(tensor: Any) -> Any:
