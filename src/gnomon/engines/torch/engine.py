@@ -60,6 +60,7 @@ class Torch:
             split_zero=1,
             split_tp=False,
             whole_sums=True,
+            hybrid_shards=(1, 2, 3),
             uneven_stages=self.version == VERSIONS[-1],
             gathers_forward=True,
             buffers_ahead=True,
