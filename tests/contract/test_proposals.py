@@ -121,7 +121,7 @@ simulate train llama-3.2-1b --on H100:8 --seq 200000 --global-batch 16
 simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16 --dtype nvfp4
 simulate train llama-3.2-1b --on V100:8 --seq 512 --global-batch 16 --dtype bf16
 simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16 --engine torch --dtype fp16
-simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16 --engine torch --cp 2
+simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16 --engine torch --pp 2
 simulate train llama-3.1-8b --on H100:4 --seq 512 --global-batch 16 --pp 4 --vp 3 --engine megatron@3.0
 simulate train llama-3.2-1b --on cluster.yaml:6 --seq 512 --global-batch 24 --tp 4
 predict llama-3.2-1b --on H100:8 --phase train --tokens 512 --batch 16 --dtype fp16

@@ -247,7 +247,7 @@ def test_gradients_are_reduced_or_scattered(engine: str) -> None:
     assert np.all(f.gather_s[whole] == 0)
     assert np.all(f.gather_s[shared] > 0)
     assert np.all(f.optimizer_s[shared] < f.optimizer_s[whole])
-    alone = found.grid.dp == 1
+    alone = found.grid.copies == 1
     assert np.all(f.reduce_s[alone] == 0)
     assert np.all(f.gather_s[alone] == 0)
 

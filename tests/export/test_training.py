@@ -180,9 +180,9 @@ def test_what_cannot_be_cut_up_is_refused(name: str, case: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"strategy": Strategy(cp=2)}, "strategy.cp"),
-        ({"strategy": Strategy(ep=2)}, "strategy.ep"),
-        ({"model": "qwen3-30b-a3b"}, "model"),
+        ({"dtype": "fp16"}, "dtype"),
+        ({"model": "qwen3-30b-a3b"}, "strategy.tp"),
+        ({"model": "gemma-3-12b", "strategy": Strategy()}, "model"),
     ],
 )
 def test_what_the_runner_lacks(changes: dict[str, Any], where: str) -> None:

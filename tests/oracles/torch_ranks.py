@@ -88,6 +88,12 @@ PLANS = {
     "tp2 zero1": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=1)),
     "tp2 zero3": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=3)),
     "pp2 zero3": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=3)),
+    "hsdp zero1": (Strategy(dp=4), Recipe(micro_batch=2, zero=1, dp_shard=2)),
+    "hsdp zero3": (Strategy(dp=4), Recipe(micro_batch=2, zero=3, dp_shard=2)),
+    "hsdp cp2 zero2": (Strategy(dp=2, cp=2), Recipe(micro_batch=2, zero=2, dp_shard=1)),
+    "hsdp tp2 zero3": (Strategy(dp=2, tp=2), Recipe(micro_batch=2, zero=3, dp_shard=1)),
+    "hsdp dualpipe": (Strategy(pp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe", zero=1, dp_shard=1)),
+    "cp2 tp2 zero3": (Strategy(cp=2, tp=2), Recipe(micro_batch=4, zero=3)),
     "cp4 ring": (Strategy(cp=4), Recipe(micro_batch=4)),
     "cp4 a2a": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="a2a")),
     "cp4 allgather": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="allgather")),
@@ -111,6 +117,8 @@ MOE_PLANS = {
     "ep4, full": (Strategy(dp=4, ep=4), Recipe(micro_batch=2, recompute="full")),
     "ep4, selective": (Strategy(dp=4, ep=4), Recipe(micro_batch=2, recompute="selective")),
     "zero3": (Strategy(dp=4), Recipe(micro_batch=2, zero=3)),
+    "hsdp ep2": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=3, dp_shard=2)),
+    "hsdp ep2 zero1": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=1, dp_shard=2)),
 }
 ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2", "cp4 ring")
 GPT_PLANS = (

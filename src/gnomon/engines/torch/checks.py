@@ -8,6 +8,7 @@ from gnomon.engines.torch import optimizers, recompute, techniques
 from gnomon.engines.training.job import (
     check_equal_stages,
     check_experts,
+    check_shards,
     check_stages,
     chunk_words,
     cut,
@@ -21,7 +22,7 @@ from gnomon.spec.training import CP_COMMS, MAX_ZERO, SELDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "interleaved-zb")
-SUPPORTED = ("layers_per_stage",)
+SUPPORTED = ("layers_per_stage", "dp_shard")
 """Settings that most plans leave alone, and that are checked where they matter."""
 DTYPES = ("bf16", "fp32")
 """fp16 would need loss scaling, which the runner does not have."""
@@ -126,6 +127,7 @@ def _check_router(model: Model, block: Block) -> None:
 
 def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
     check_stages(model, strategy, recipe)
+    check_shards(model, strategy, recipe)
     if strategy.pp * strategy.vp > model.layers and not recipe.layers_per_stage:
         check_equal_stages(model, strategy)
     for block in model.blocks:

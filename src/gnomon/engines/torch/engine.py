@@ -62,6 +62,7 @@ class Torch:
             split_zero=1,
             split_tp=False,
             whole_sums=True,
+            hybrid_shards=(1, 2, 3),
             uneven_stages=self.version == VERSIONS[-1],
             gathers_forward=True,
             buffers_ahead=True,
@@ -77,5 +78,5 @@ class Torch:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         checks.check(model, strategy, recipe, load, dtype)
         if model.is_moe:
-            message = f"{model.name} is not priced under {self.title}, which runs one expert after another"
+            message = f"{model.name} is a mixture of experts, which {self.title} runs one by one and is not priced with"
             raise InputError(message, where="model", hint="Use --engine megatron; `gnomon export` writes what runs it.")

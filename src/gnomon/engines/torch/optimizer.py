@@ -105,7 +105,7 @@ class Flat:
 
     def __init__(self, share: Share, axis: str, setting: Setting) -> None:
         place = setting.place
-        self.place, self.home, self.axis = place, setting.home, axis
+        self.place, self.home, self.axis, self.shards = place, setting.home, axis, place.shards(axis)
         self.rule = optimizers()[setting.recipe.optimizer]
         self.shared = setting.recipe.zero == 1 and place.size(axis) > 1
         named = sorted(share.held(axis), key=lambda entry: (entry[0] in share.copied, entry[0] in share.summed))
@@ -121,8 +121,8 @@ class Flat:
 
     def _shard(self, named: list[tuple[str, Any]]) -> None:
         """This rank's shard of the buffers, and the optimizer over it."""
-        each = self.weights.numel() // self.place.size(self.axis)
-        start = each * self.place.at(self.axis) if self.shared else 0
+        each = self.weights.numel() // self.place.size(self.shards)
+        start = each * self.place.at(self.shards) if self.shared else 0
         self.own = slice(start, start + each if self.shared else self.weights.numel())
         # Views of weights and gradients where dtype and device are equal.
         self.updated = _at(self.home, self.weights[self.own], self.grads.dtype)
@@ -134,7 +134,7 @@ class Flat:
         self.optimizer = self.rule.make(masters, self.place)
         cut = _pieces(self.grads, slice(self.own.start, min(self.cut, self.own.stop)))
         copied = _pieces(self.grads, slice(max(self.cut, self.own.start), self.own.stop))
-        holders = self.place.size(self.axis) if not self.shared else 1
+        holders = self.place.size(self.axis) // (self.place.size(self.shards) if self.shared else 1)
         shares = [1 / holders] * len(cut) + [1 / holders / self.place.size("tp")] * len(copied)
         self.pieces = [*cut, *copied], torch.tensor(shares, device=self.place.device)
 
@@ -142,7 +142,9 @@ class Flat:
         if self.place.size("tp") > 1 and self.known < self.grads.numel():
             dist.all_reduce(self.grads[self.known :], group=self.place.group("tp"))
         if self.shared:
-            _reduce_scatter(self.grads[self.own], self.grads, group=self.place.group(self.axis))
+            _reduce_scatter(self.grads[self.own], self.grads, group=self.place.group(self.shards))
+            if self.shards != self.axis:
+                dist.all_reduce(self.grads[self.own], group=self.place.group(f"{self.axis}.replicas"))
         elif self.place.size(self.axis) > 1:
             dist.all_reduce(self.grads, group=self.place.group(self.axis))
 
@@ -159,7 +161,7 @@ class Flat:
                 # Cast where it arrives: a cast on the host would copy from memory that is not pinned.
                 weight.copy_(master.to(device=weight.device, non_blocking=True))
         if self.shared:
-            _all_gather(self.weights, self.weights[self.own], group=self.place.group(self.axis))
+            _all_gather(self.weights, self.weights[self.own], group=self.place.group(self.shards))
         self.grads.zero_()
 
 
@@ -177,7 +179,7 @@ class Sharded:
         masters = {name: master for (name, _), master in zip(named, self.masters, strict=True)}
         self.optimizer = optimizers()[recipe.optimizer].make(masters, place)
         shares = [1 / place.size("tp") if name in share.copied else 1.0 for name, _ in named]
-        self.shares = torch.tensor(shares, device=place.device)
+        self.shares = torch.tensor(shares, device=place.device) / place.size("copies.replicas")
 
     def reduce(self) -> None:
         """Sum over tensor-parallel ranks; over data-parallel ranks the backward pass has done it already."""

@@ -177,8 +177,8 @@ class Filling:
         working = DTYPES[self.job.dtype]
         ffn = getattr(module, "ffn", None)
         if isinstance(ffn, MixtureOfExperts) and ffn.place is not None:
-            _shard(ffn.experts, working, self.job.recipe, self.place.mesh("expert_copies"))
-        _shard(module, working, self.job.recipe, self.place.mesh("copies"))
+            _shard(ffn.experts, working, self.job.recipe, self.place.sharded("expert_copies"))
+        _shard(module, working, self.job.recipe, self.place.sharded("copies"))
 
     def _draw(self, root: nn.Module, prefix: str) -> None:
         for path, module in root.named_modules():

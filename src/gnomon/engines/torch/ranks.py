@@ -2,7 +2,8 @@
 
 Ranks are ordered pp, dp, cp, tp, tensor parallelism innermost. `copies` are the ranks that hold the same weights, which
 reduce gradients together: those of data and context parallelism, and with two copies of the network in one pipeline
-(DualPipe) those of both. Of experts, which `ep` neighbouring copies share out, `expert_copies` hold the same.
+(DualPipe) those of both. Of experts, which `ep` neighbouring copies share out, `expert_copies` hold the same. Of both,
+states are sharded over `shards`, and `replicas` hold the same shard (HSDP).
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ class Place:
 
     def mesh(self, axis: str) -> Any:
         return self.meshes[axis]
+
+    def sharded(self, axis: str) -> Any:
+        """The mesh that FSDP shards over: of two dimensions where there are replicas."""
+        return self.meshes.get(f"{axis}.hybrid", self.meshes[axis])
+
+    def shards(self, axis: str) -> str:
+        """The axis of those that share states out."""
+        return f"{axis}.shards" if f"{axis}.shards" in self.meshes else axis
 
 
 @contextmanager
@@ -94,20 +103,39 @@ def _meshes(job: TrainingJob, device: Any) -> dict[str, Any]:
     if held.shape[1] == strategy.dp:
         found["copies"] = found["dp"]
     else:
-        found["copies"] = _mesh(device, held, ("held", "copies", "tp"))["copies"]
-    if job.model.is_moe:
+        mesh = _mesh(device, held, ("held", "copies", "tp"))
+        found |= {axis: mesh[axis] for axis in ("copies", "tp")}  # of one mesh, as FSDP beside DTensor needs them
+    if strategy.ep > 1:
         shared = held.reshape(held.shape[0], -1, strategy.ep, strategy.tp)
         experts = _mesh(device, shared, ("held", "expert_copies", "ep", "tp"))
         found |= {axis: experts[axis] for axis in ("expert_copies", "ep")}
+    if replicas(job) > 1:
+        for axis in ("copies", "expert_copies") if strategy.ep > 1 else ("copies",):
+            found |= _hybrid(axis, held, job, device)
     return found
 
 
+def replicas(job: TrainingJob) -> int:
+    """Ranks that hold the same shard: one where all copies share states out."""
+    return job.strategy.dp // (job.recipe.dp_shard or job.strategy.dp) if job.recipe.zero else 1
+
+
+def _hybrid(axis: str, held: Any, job: TrainingJob, device: Any) -> dict[str, Any]:
+    """The two dimensions of an axis, and both as one mesh, as FSDP takes them."""
+    between = (job.strategy.ep if axis == "expert_copies" else 1) * job.strategy.tp
+    names, inner = (f"{axis}.replicas", f"{axis}.shards"), "tp" if axis == "copies" else "between"
+    mesh = _mesh(device, held.reshape(held.shape[0], replicas(job), -1, between), ("held", *names, inner))
+    found = {name: mesh[name] for name in names} | {f"{axis}.hybrid": mesh[names]}
+    return found | ({"tp": mesh["tp"]} if inner == "tp" else {})
+
+
 def _holders(ranks: Any, job: TrainingJob) -> Any:
-    """Ranks as [stages that a rank holds, ranks that hold them, tensor-parallel part]."""
-    pp, tp = job.strategy.pp, job.strategy.tp
+    """Ranks as [stages that a rank holds, ranks that hold them, tensor-parallel part], replicas outermost."""
+    (pp, dp, cp, tp), whole = ranks.shape, replicas(job)
     if pp > 1 and schedule(job.recipe.schedule).placement.copies == 2:
         ranks = np.stack([ranks[: pp // 2], ranks[pp // 2 :][::-1]], axis=1)
-    return ranks.reshape(ranks.shape[0], -1, tp)
+    sides = ranks.reshape(ranks.shape[0], -1, whole, dp // whole, cp, tp)
+    return sides.swapaxes(1, 2).reshape(ranks.shape[0], -1, tp)
 
 
 def _mesh(device: Any, ranks: Any, names: tuple[str, ...]) -> Any:

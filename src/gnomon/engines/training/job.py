@@ -29,7 +29,7 @@ def check_job(job: TrainingJob) -> None:
     _check_schedule(job)
     check_stages(job.model, job.strategy, job.recipe)
     _check_cuts(job)
-    _check_shards(job)
+    check_shards(job.model, job.strategy, job.recipe)
     _check_pieces(job)
 
 
@@ -100,10 +100,10 @@ def _check_cuts(job: TrainingJob) -> None:
     _check_context(job)
 
 
-def _check_shards(job: TrainingJob) -> None:
+def check_shards(model: Model, strategy: Strategy, recipe: Recipe) -> None:
     """Ranks that share states out are equal parts of the data-parallel ones, and of those that hold the same
     experts."""
-    strategy, recipe, where = job.strategy, job.recipe, "engine.settings.dp_shard"
+    where = "engine.settings.dp_shard"
     if not recipe.dp_shard or strategy.dp == 1:
         return
     if not recipe.zero:
@@ -112,7 +112,7 @@ def _check_shards(job: TrainingJob) -> None:
     cut(strategy.dp, recipe.dp_shard, "data-parallel ranks", where)
     replicas = strategy.dp // recipe.dp_shard
     experts = strategy.dp * strategy.cp * strategy.tp // ((recipe.expert_tp or strategy.tp) * strategy.ep)
-    if job.model.is_moe and experts % replicas:
+    if model.is_moe and experts % replicas:
         message = f"{replicas} replicas of {experts} ranks that hold the same experts are no equal parts"
         raise InputError(message, where=where, hint="Use 0, or fewer expert-parallel ranks.")
 
