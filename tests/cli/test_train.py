@@ -46,9 +46,6 @@ RUN_FIELDS = {
 }
 
 
-UNASKED = {"lengths": None, "packing": None, "sampling": None, "document_masking": None, "seed": 0}
-
-
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
     words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4 --tp-overlap --cp-a2a 2"
@@ -88,7 +85,6 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "source": 7,
         "freeze": "vision",
         "mtp_layers": 1,
-        **UNASKED,
     }
 
 
@@ -104,6 +100,7 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
     words = f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto --power-limit 400W"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
+    words += " --objective longest-context --longest-context --deadline 30d --budget 1.5M$"
     assert run(f"{words}{RUN}".split()) == 0
     ((name, (question,), _),) = calls.made
     assert name == "plan_training"
@@ -123,7 +120,11 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "source": 7,
         "freeze": "vision",
         "mtp_layers": 1,
-        **UNASKED,
+        "objective": "longest-context",
+        "deadline_s": 30 * 86400.0,
+        "budget_usd": 1.5e6,
+        "fewest_gpus": False,
+        "longest_context": True,
     }
 
 

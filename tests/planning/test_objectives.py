@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 import gnomon
 from gnomon.api.plan_training import _site, plan_training
 from gnomon.errors import InfeasibleError, InputError
+from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.planning.run.reliability import planned_run
 from gnomon.planning.training.objectives import Task
 from gnomon.planning.training.runs import Limits
+from gnomon.planning.training.scaled import family, scaled
 from gnomon.planning.training.search import label, step_of_row
 from gnomon.spec.questions.objectives import PlanTrainingQuestion
 
@@ -44,7 +47,7 @@ def ran(cluster: str, tokens: float, failures: str | None = None) -> tuple[Ran, 
 
 def _ran(cluster: str, tokens: float, failures: str | None) -> Iterator[Ran]:
     question = PlanTrainingQuestion(cluster=cluster, tokens=tokens, failures=failures, **JOB)
-    site = _site(question, cluster)
+    site = _site(question, question.model, cluster)
     task = Task(sites=(site,), load=question.load, limits=Limits(), optimizer="adamw", dtype=None, techniques=())
     (search,) = task.searches(site)
     price = search.pool.chip.price_usd_h / HOUR_S
@@ -143,6 +146,78 @@ def test_failures_decide_between_plans() -> None:
     plans = ran("H100:3", 1e9, "0.5/gpu-hour")
     answer = plan_training(cluster="H100:3", tokens=1e9, failures="0.5/gpu-hour", **JOB)
     assert answer.best.run["days"] * DAY_S == pytest.approx(least(one.wall_s for one in plans), rel=1e-6)
+
+
+LONG: dict[str, Any] = {"model": "llama-3.2-1b", "cluster": "H100:2", "global_batch": 2, "optimizer": "adamw-bf16"}
+
+
+@pytest.mark.battery(3)
+@pytest.mark.parametrize("hours", [None, 40.0, 30.0])
+def test_the_longest_context(hours: float | None) -> None:
+    """Every multiple of --seq is planned on its own; most lengths do not fit, or take too long."""
+    limits = {} if hours is None else {"tokens": 1e9, "deadline_s": hours * HOUR_S}
+    able = []
+    for times in range(1, 9):
+        with suppress(InfeasibleError):
+            plan_training(seq=times * 16384, objective="fastest", **limits, **LONG)
+            able.append(times * 16384)
+    answer = plan_training(seq=16384, longest_context=True, **limits, **LONG)
+    assert answer.objective["value"] == answer.best.inputs["seq"] == max(able)
+    assert answer.best.step_time_s.value == pytest.approx(
+        plan_training(seq=max(able), **LONG).best.step_time_s.value, rel=1e-12
+    )
+    (beyond,) = answer.objective["compared"]
+    assert beyond["seq"] == max(able) + 16384
+    assert 16384 < max(able) < 131072 or hours is None
+
+
+def test_the_largest_of_a_list() -> None:
+    names = "llama-3.2-1b,llama-3.1-8b,qwen3-4b,llama-3.2-3b"
+    words: dict[str, Any] = {"cluster": "H100:1", "seq": 1024, "global_batch": 4}
+    fits = {}
+    for name in names.split(","):
+        with suppress(InfeasibleError):
+            fits[name] = plan_training(name, **words).resolved
+    largest = max(fits, key=lambda name: load_model(name).parameters)
+    assert len(fits) < 4
+    answer = plan_training(names, objective="largest-model", **words)
+    assert answer.best.inputs["model"] == largest
+    assert answer.objective["value"] == load_model(largest).parameters
+    assert answer.best.fits
+    assert answer.best.targets
+    tried = [row["model"] for row in answer.objective["compared"]]
+    assert set(tried) == {name for name in names.split(",") if name not in fits}
+
+
+@pytest.mark.battery(2)
+@pytest.mark.parametrize("days", [None, 1.0])
+def test_the_largest_of_a_family(days: float | None) -> None:
+    words: dict[str, Any] = {"cluster": "H100:2", "seq": 1024, "global_batch": 4}
+    words |= {} if days is None else {"tokens": 2e9, "deadline_s": days * DAY_S}
+    model = load_model("llama-3.2-1b")
+    able = []
+    for eighths in range(1, 20):
+        one = scaled(model, eighths)
+        with suppress(InfeasibleError):
+            plan_training(one, **words | {"objective": "fastest"})
+            able.append(one.parameters)
+    answer = plan_training("llama-3.2-1b", objective="largest-model", **words)
+    assert answer.objective["value"] == max(able)
+    assert answer.objective["value"] < scaled(model, 19).parameters
+    assert answer.best.fits
+    assert "-x" in answer.best.inputs["model"]
+    assert answer.command == ""
+
+
+def test_a_scaled_model_is_that_many_times_as_wide_and_deep() -> None:
+    model = load_model("llama-3.1-8b")
+    double = scaled(model, 16)
+    assert (double.hidden, double.layers, double.blocks[0].attention.heads) == (8192, 64, 64)
+    assert scaled(model, 8) is model
+    inner = 8 * (model.parameters - 2 * model.vocab * model.hidden)
+    assert double.parameters == pytest.approx(inner + 4 * model.vocab * model.hidden, rel=1e-4)
+    with pytest.raises(InputError, match=r"deepseek-v3 is no plain decoder.*MODEL,MODEL"):
+        list(family(load_model("deepseek-v3"), 1e15))
 
 
 UNREACHED: dict[str, tuple[dict[str, Any], str, str]] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gnomon.errors import placed
 from gnomon.execution.targets import command_of, with_targets
@@ -17,7 +18,7 @@ from gnomon.planning.training.objectives import Site
 from gnomon.planning.training.packings import idle_lengths
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import TrainingPlanReport
-from gnomon.spec.questions.objectives import PlanTrainingQuestion
+from gnomon.spec.questions.objectives import LARGEST, PlanTrainingQuestion
 
 
 def plan_training(
@@ -76,21 +77,28 @@ def plan_training(
 
 def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | None = None) -> TrainingPlanReport:
     """The best plan that a question asks for, with the command that starts it."""
-    sites = [_site(question, cluster) for cluster in question.clusters]
+    sites = [_site(question, model, cluster) for model in question.models for cluster in question.clusters]
     with placed(question.places()):
         found = plan_asked(question, sites, progress)
     asked = fault_tolerance(question, found.best.step.pool)
     best = with_failures(found.best, asked, question.run_given)
     idle = idle_lengths(question.lengths_given, best.step.job.load)
     found = replace(found, best=best, inputs={**found.inputs, **question.run_given}, not_modelled=idle)
-    config = {} if isinstance(question.model, Model) else config_of(question.model)
-    return replace(found, best=with_targets(found.best), command=command_of(found.best, config))
+    if best.step.job.name not in map(str, question.models) or isinstance(question.model, Model):
+        return found if question.goal == LARGEST else replace(found, **_started(found, {}))
+    return replace(found, **_started(found, config_of(best.step.job.name)))
 
 
-def _site(question: PlanTrainingQuestion, cluster: str | Pool) -> Site:
-    """One of the clusters to choose from, its names looked up once."""
+def _started(found: TrainingPlanReport, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the best plan can be exported to, and the command that starts it."""
+    best = with_targets(found.best)
+    return {"best": best, "command": command_of(best, config)}
+
+
+def _site(question: PlanTrainingQuestion, model: str | Path | Model, cluster: str | Pool) -> Site:
+    """One of the models on one of the clusters to choose from, their names looked up once."""
     limit = question.power_limit_w
     with placed(question.places()):
-        bound = bind_training(question.model, cluster, question.engine, "--cluster", limit, question.load)
+        bound = bind_training(model, cluster, question.engine, "--cluster", limit, question.load)
     bound = with_lengths(on_grid(bound, question.grid), question)
     return Site(bound=bound, failures=fault_tolerance(question, bound.pool))

@@ -49,6 +49,8 @@ def _value(value: float, unit: str) -> str:
         return f"{format_short_count(value)} parameters"
     if unit == "tokens":
         return f"{format_short_count(value)} tokens"
+    if unit == "tokens of a sequence":
+        return f"{format_count(value)} tokens"
     return f"{format_duration(value)}{' per step' if unit.endswith('per step') else ''}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from gnomon.errors import InputError
+from gnomon.report.objectives import goal_lines
 from gnomon.report.run import checkpoint_words, failure_words, goodput_words, lost_rows
 from gnomon.report.text import digits, gib, plural, scaled, technique_lines
 from gnomon.report.train import AFTER, described, fill_share, memory_range, run_figures, share
@@ -42,7 +43,10 @@ def trained_plan(answer: TrainingPlanReport) -> tuple[AnswerNode, ...]:
         for reason, count in answer.rejected.items()
     ]
     least = f"every plan that was not timed takes at least {format_duration(answer.bound_s)}"
-    formula = f"the shortest step of {format_count(answer.plans_considered)} plans; {least}"
+    goal = next((text for name, text in goal_lines(answer) if name == "objective"), "the shortest step")
+    formula = f"{goal}, of {format_count(answer.plans_considered)} plans; {least}"
+    if goal == "the shortest step":
+        formula = f"{goal} of {format_count(answer.plans_considered)} plans; {least}"
     return AnswerNode.metric("plan", answer.label, formula, parts=tuple(parts)), *trained(answer.best)
 
 

@@ -31,7 +31,8 @@ def no_plan(task: Task, objective: Objective) -> GnomonError:
     """No plan fits, or none keeps the limits: then the fastest run, or the cheapest, says what would be enough."""
     fast = _without(task, FASTEST)
     if fast is None or not task.limits.any:
-        return infeasible(task.searches(task.sites[0])[0].lean)
+        smallest = min(task.sites, key=lambda one: one.bound.model.parameters)
+        return infeasible(task.searches(smallest)[0].lean)
     runs = _runs(fast, task)
     if objective.sets_tokens:
         step = f"a step takes {format_duration(float(runs.step_s[0]))} and {format_money(float(runs.step_usd[0]))}"

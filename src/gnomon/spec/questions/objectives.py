@@ -12,7 +12,10 @@ from gnomon.spec.questions.base import flag
 from gnomon.spec.questions.training import TrainingQuestion
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gnomon.spec.cluster import Pool
+    from gnomon.spec.model import Model
 
 FASTEST, FEWEST, CHEAPEST, TOKENS, CONTEXT, LARGEST = OBJECTIVES = (
     "fastest", "fewest-gpus", "cheapest", "most-tokens", "longest-context", "largest-model",
@@ -56,6 +59,12 @@ class PlanTrainingQuestion(TrainingQuestion):
         """Those to choose from, as they were written."""
         several: Any = self.cluster if isinstance(self.cluster, (list, tuple)) else (self.cluster,)
         return tuple(part for one in several for part in (_listed(one) if isinstance(one, str) else (one,)))
+
+    @property
+    def models(self) -> tuple[str | Path | Model, ...]:
+        """Those to choose from where the largest is looked for; else the one."""
+        several = self.goal == LARGEST and isinstance(self.model, str)
+        return tuple(_listed(str(self.model))) if several else (self.model,)
 
     @property
     def goal(self) -> str:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from gnomon.planning.training.objectives import cheapest, fastest, fewest_gpus, most_tokens
+from gnomon.planning.training.objectives import (
+    cheapest,
+    fastest,
+    fewest_gpus,
+    largest_model,
+    longest_context,
+    most_tokens,
+)
 from gnomon.planning.training.objectives.base import Chosen, Objective, Outcome, Site, Task
 
 __all__ = ["OBJECTIVES", "Chosen", "Objective", "Outcome", "Site", "Task"]
 OBJECTIVES: dict[str, Objective] = {
-    one.OBJECTIVE.name: one.OBJECTIVE for one in (fastest, fewest_gpus, cheapest, most_tokens)
+    one.OBJECTIVE.name: one.OBJECTIVE
+    for one in (fastest, fewest_gpus, cheapest, most_tokens, longest_context, largest_model)
 }
