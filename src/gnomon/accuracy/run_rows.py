@@ -51,6 +51,8 @@ RECOMPUTING = "Korthikanti"
 """Whose paper brought sequence parallelism and selective recomputation, which came with Megatron-LM 3.0."""
 BRIDGE_LIKE = "Megatron-LM examples/llama"
 """Whose scripts reduce gradients in 16 bits and keep weights in fp8, as Megatron-Bridge's do."""
+OF_2025 = ("TorchTitan AsyncTP 2025-06", "TorchTitan H200", "TorchTitan MXFP8")
+"""TorchTitan's rows of June and August 2025."""
 FITTED = {
     "vTrain measured single-node": "host's launch time of Megatron-LM 3.0",
     "MosaicML": "kernels of PyTorch 2.0",
@@ -191,8 +193,8 @@ def _techniques(row: Row) -> tuple[str, ...]:
 
 
 def _sequence_parallel(row: Row, engine: str) -> bool:
-    """Where nothing says that it is off and sequences can be cut so."""
-    asked = row["seq_par"] != "no" and not engine.startswith("deepspeed")
+    """Where nothing says that it is off, the engine had it by then, and sequences can be cut so."""
+    asked = row["seq_par"] != "no" and not engine.startswith(("deepspeed", "megatron@2.4"))
     return asked and whole(row, "seq_len") % whole(row, "tp", 1) == 0
 
 
@@ -251,6 +253,8 @@ def _engine(row: Row) -> str:
         return "deepspeed@0.9"
     if row["source"].startswith("Megatron-LM SC21") and row["framework"].startswith("DeepSpeed"):
         return "deepspeed@0.3"
+    if row["framework"] == "TorchTitan" and row["source"].startswith(OF_2025):
+        return "torchtitan@2025"
     if row["framework"] == "TorchTitan" and "torch.compile" not in row["features"] and "fp8" not in row["precision"]:
         return "torchtitan@2024-eager"
     return (ENGINES | CLOSEST)[row["framework"]]
