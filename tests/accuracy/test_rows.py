@@ -174,7 +174,6 @@ def test_a_training_row() -> None:
         ({"recompute": ""}, ("recompute",)),
         ({"gpu": "B200 (power limited)"}, ("power limit",)),
         ({"fields_not_read": "seq_len where not in table (default 8192)"}, ("seq_len",)),
-        ({"recompute": "selective (op)"}, ("recompute",)),
         ({"recompute": "selective (op)", "framework": "TorchTitan"}, ()),
         ({"features": "torch.compile; vanilla TP; local batch 8; tuned"}, ("tuned",)),
         ({"features": "SFT packed SQuAD"}, ("SFT packed SQuAD",)),
@@ -314,6 +313,24 @@ def test_features_are_options_of_the_plan(changes: dict[str, str], options: dict
     """Megatron-LM of A100s had no collectives in pieces, having no sequence parallelism."""
     found = run_case_of(TRAINED | changes).options
     assert {name: found.get(name) for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("changes", "recompute"),
+    [
+        ({"recompute": "full (remat)"}, "full"),
+        ({"recompute": "selective (op)"}, "op"),
+        ({"recompute": "selective (layer)"}, "every=2"),
+        ({"recompute": "selective (mlp+core_attn)"}, "modules=mlp+core_attn"),
+        ({"recompute": "selective (core_attn+layernorm)"}, "modules=core_attn"),
+        ({"recompute": "selective (moe+layernorm)", "moe": "128 experts", "model": "Qwen3 30B-A3B"},
+         "modules=moe+layernorm"),
+        ({"recompute": ""}, "none"),
+    ],
+)  # fmt: skip
+def test_what_is_recomputed(changes: dict[str, str], recompute: str) -> None:
+    """Norms of dense networks are part of the GEMM behind them: nothing is saved by running them again."""
+    assert run_case_of(TRAINED | changes).options["recompute"] == recompute
 
 
 def test_what_a_source_says_beside_the_table_counts_as_not_read() -> None:

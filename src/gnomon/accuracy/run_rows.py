@@ -131,7 +131,7 @@ def run_case_of(row: Row) -> RunCase:
         "micro_batch": whole(row, "micro_batch", 1),
         **{degree: whole(row, degree, 1) for degree in ("tp", "pp", "vp", "cp", "ep")},
         "zero": _zero(row, engine),
-        "recompute": row["recompute"].partition(" ")[0] or "none",
+        "recompute": _recompute(row),
         "dtype": _dtype(row["precision"]),
         "engine": engine,
         "sequence_parallel": _sequence_parallel(row, engine),
@@ -203,6 +203,21 @@ def _chunked(row: Row) -> bool:
     return "interleaved" in row["schedule"].casefold() and not row["vp"]
 
 
+RECOMPUTED = {"op": "op", "layer": "every=2", "RMSNorm, MLA up-proj": "modules=layernorm+mla_up_proj"}
+"""What a source calls its selective recomputation: TorchTitan's by operator or of every second layer, DeepSeek's."""
+
+
+def _recompute(row: Row) -> str:
+    """In the words of a plan: modules are Megatron-LM's."""
+    way, _, detail = row["recompute"].partition(" ")
+    named = detail.strip("()")
+    if way != "selective" or not named:
+        return way or "none"
+    if not row["moe"]:  # the norms of a dense network are part of Transformer Engine's GEMMs: nothing is recomputed
+        named = "+".join(part for part in named.split("+") if part != "layernorm")
+    return RECOMPUTED.get(named, f"modules={named}")
+
+
 def _experts(row: Row) -> dict[str, Any]:
     """What trains mixtures of experts: Megatron-Bridge's recipes never cut an expert over tensor-parallel ranks."""
     if "moe" not in row["arch"] and not row["moe"] and not row["ep"]:
@@ -219,9 +234,6 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
     missing = [name for name in ("micro_batch", "recompute", "precision") if not row[name]]
     missing += ["tp"] if row["tp"] != given["tp"] else []
     missing += ["vp"] if _chunked(row) else []
-    by_operator = row["framework"] == "TorchTitan" and row["recompute"] == "selective (op)"
-    if "(" in row["recompute"] and not by_operator:  # every second layer: another choice than the engine's
-        missing.append("recompute")
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
     said = ["power limit"] if "power limited" in row["gpu"] and "power_limit_w" not in row else []
