@@ -227,6 +227,7 @@ def test_adapters_of_a_tray_are_not_those_of_a_rack() -> None:
         ({"source": "somebody", "recompute": ""}, runs.ASSUMED),
         ({"source": "somebody", "confidence": "recalled"}, runs.RECALLED),
         ({"source": "vTrain measured single-node sample", "framework": "Megatron-DeepSpeed"}, runs.FITTED),
+        ({"source": "BigScience GPT-2 ZeRO (V100)"}, runs.UNSTEADY),
         ({"source": "MosaicML", "id": "T0558"}, runs.FITTED),
         ({"source": "MosaicML", "id": "T0557"}, runs.READ),
     ],

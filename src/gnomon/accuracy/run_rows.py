@@ -58,6 +58,9 @@ FITTED = {
     "MosaicML": "kernels of PyTorch 2.0",
 }
 """What was fitted to the rows of a source: of MosaicML's to every second one (`kept_out`)."""
+NOT_REPEATABLE = "BigScience GPT-2"
+"""Whose page (experiments/gpt2.md) has 129, 217, 125 and 225 s for one plan on four days, calls its figures right
+within 40%, and lays that to the traffic on its network."""
 HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
 MTP = re.compile(r"(?<!w/o )\bmtp\b")
