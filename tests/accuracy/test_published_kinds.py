@@ -122,7 +122,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "FSDP of 2023": {
         "model": "llama-2-7b", "on": "A100-SXM-40GB:64", "seq": 2048, "global_batch": 1024, "micro_batch": 8, "zero": 3,
-        "recompute": "full", "engine": "torch@2.0",
+        "recompute": "full", "dtype": "bf16", "engine": "torch@2.0",
     },
     "the Trainer on a card at home": {
         "model": "llama-3.2-1b", "on": "RTX-4090", "seq": 2048, "global_batch": 16, "micro_batch": 1,
@@ -131,6 +131,39 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "packed fine-tuning": {
         "model": "llama-2-7b", "on": "H100:8", "seq": 4096, "global_batch": 32, "zero": 1, "dtype": "fp8",
         "lengths": "lognormal:mean=250,cv=0.6", "packing": "ffd", "engine": BRIDGE,
+    },
+    "adapters": {
+        "model": "llama-3-70b", "on": "H100:8", "seq": 4096, "global_batch": 32, "tp": 2, "pp": 4, "zero": 1,
+        "dtype": "fp8", "techniques": ("lora:rank=32",), "engine": BRIDGE,
+    },
+    "adapters beside weights in four bits": {
+        "model": "llama-2-7b", "on": "RTX-4090", "seq": 1024, "global_batch": 16, "micro_batch": 1,
+        "techniques": ("qlora:rank=64",), "recompute": "full", "dtype": "bf16", "engine": "transformers",
+    },
+    "blocks of 32 on Blackwell": {
+        "model": "llama-3-8b", "on": "B200:8", "seq": 8192, "global_batch": 8, "zero": 3, "recompute": "op",
+        "dtype": "mxfp8", "engine": TITAN,
+    },
+    "asynchronous tensor parallelism by rows": {
+        "model": "llama-3-70b", "on": "H100:256", "seq": 8192, "global_batch": 512, "micro_batch": 16, "tp": 8,
+        "zero": 3, "recompute": "full", "dtype": "fp8-rows", "tp_overlap": True, "engine": "torchtitan@2025",
+    },
+    "replicas of shards": {
+        "model": "llama-3-8b", "on": "H100:256", "seq": 8192, "global_batch": 256, "zero": 3, "dp_shard": 8,
+        "recompute": "op", "engine": TITAN,
+    },
+    "Ulysses": {
+        "model": "llama-2-7b", "on": "H100:8", "seq": 4096, "global_batch": 4, "cp": 8, "cp_comm": "a2a", "zero": 3,
+        "recompute": "full", "sequence_parallel": False, "engine": "deepspeed",
+    },
+    "modules recomputed": {
+        "model": "deepseek-v3", "on": "H100:1024", "seq": 4096, "global_batch": 8192, "tp": 2, "pp": 8, "vp": 4,
+        "ep": 64, "expert_tp": 1, "zero": 1, "dtype": "fp8", "recompute": "modules=mla_up_proj+mlp", "engine": BRIDGE,
+    },
+    "activations on the host": {
+        "model": "gpt-1008b", "on": "A100:1024", "seq": 1024, "global_batch": 8192, "micro_batch": 8, "zero": 3,
+        "dtype": "fp16", "recompute": "full", "techniques": ("offload-activations",), "sequence_parallel": False,
+        "engine": "deepspeed@0.5",
     },
     "AMD": {"model": "llama-3.1-70b", "on": "MI300X:8", "seq": 8192, "global_batch": 32, "tp": 8, "zero": 1},
     "TPU": {"model": "llama-2-70b", "on": "TPU-v4:64", "seq": 2048, "global_batch": 64, "tp": 8, "zero": 3,
@@ -165,6 +198,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "biases of positions that a runner has no kernel of": (
         {"model": "mpt-7b", "on": "A100:8", "seq": 2048, "global_batch": 8, "engine": "torch@2.0"},
         "ALiBi",
+    ),
+    "four bits where no GEMM has them": (
+        {"model": "llama-3-8b", "on": "H100:8", "seq": 8192, "global_batch": 8, "dtype": "nvfp4"},
+        "no fp4",
     ),
     "fp8 without compiling": (
         {"model": "llama-3-8b", "on": "H100:8", "seq": 8192, "global_batch": 8, "zero": 3, "dtype": "fp8",

@@ -174,7 +174,6 @@ def test_a_training_row() -> None:
         ({"recompute": ""}, ("recompute",)),
         ({"gpu": "B200 (power limited)"}, ("power limit",)),
         ({"fields_not_read": "seq_len where not in table (default 8192)"}, ("seq_len",)),
-        ({"recompute": "selective (op)"}, ("recompute",)),
         ({"recompute": "selective (op)", "framework": "TorchTitan"}, ()),
         ({"features": "torch.compile; vanilla TP; local batch 8; tuned"}, ("tuned",)),
         ({"features": "SFT packed SQuAD"}, ("SFT packed SQuAD",)),
@@ -198,15 +197,8 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"hidden": "inf"}, "no hidden"),
         ({"step_time_s": "soon"}, "no step_time_s"),
         ({"step_time_s": "0"}, "step_time_s is 0"),
-        ({"features": "LoRA packed"}, "adapters"),
-        ({"model": "Qwen3-8B LoRA"}, "adapters"),
-        ({"features": "QLoRA r=16"}, "adapters"),
-        ({"features": "peft; torch.compile"}, "adapters"),
-        ({"features": "torch.compile; AsyncTP"}, "AsyncTP"),
         ({"features": "force-balanced; EP overlap on"}, "overlapped"),
-        ({"features": "tokendrop"}, "dropped"),
         ({"precision": "MXFP4"}, "training in MXFP4 is not simulated"),
-        ({"precision": "fp8 tensorwise + fp8 all-gather"}, "gathers weights"),
         ({"precision": "int8"}, "training in int8 is not simulated"),
     ],
 )
@@ -235,6 +227,7 @@ def test_adapters_of_a_tray_are_not_those_of_a_rack() -> None:
         ({"source": "somebody", "recompute": ""}, runs.ASSUMED),
         ({"source": "somebody", "confidence": "recalled"}, runs.RECALLED),
         ({"source": "vTrain measured single-node sample", "framework": "Megatron-DeepSpeed"}, runs.FITTED),
+        ({"source": "BigScience GPT-2 ZeRO (V100)"}, runs.UNSTEADY),
         ({"source": "MosaicML", "id": "T0558"}, runs.FITTED),
         ({"source": "MosaicML", "id": "T0557"}, runs.READ),
     ],
@@ -290,3 +283,58 @@ def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> No
 )
 def test_formats_of_serving_rows(changes: dict[str, str], dtype: str | None) -> None:
     assert case_of(SERVED | changes).options["dtype"] == dtype
+
+
+BRIDGED = {"framework": "Megatron-Bridge", "arch": "llama", "tp": "2", "zero_stage": "1", "recompute": "none"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"framework": "TorchTitan", "tp": "2", "features": "torch.compile; AsyncTP"}, {"tp_overlap": True}),
+        ({"framework": "TorchTitan", "tp": "2", "features": "torch.compile; vanilla TP"}, {"tp_overlap": None}),
+        ({"framework": "Megatron-LM", "tp": "2", "features": "a, tp-comm-overlap"}, {"tp_overlap": None}),
+        (BRIDGED, {"tp_overlap": True}),
+        (BRIDGED | {"tp": "1"}, {"tp_overlap": None}),
+        (BRIDGED | {"features": "LoRA packed"}, {"techniques": ("lora:rank=32",)}),
+        (BRIDGED | {"model": "Llama 3 8B LoRA"}, {"techniques": ("lora:rank=32",)}),
+        (BRIDGED | {"model": "Qwen3 30B-A3B", "arch": "moe", "moe": "128 experts", "features": "tokendrop"},
+         {"expert_tp": 1, "mtp_layers": None}),
+        (BRIDGED | {"model": "DeepSeek V3", "arch": "mla-moe", "moe": "256 experts", "features": "w/ MTP"},
+         {"mtp_layers": 1}),
+        (BRIDGED | {"model": "DeepSeek V3", "arch": "mla-moe", "moe": "256 experts", "features": "w/o MTP"},
+         {"mtp_layers": None}),
+        ({"framework": "TorchTitan", "source": "TorchTitan H200"}, {"engine": "torchtitan@2025"}),
+        ({"framework": "TorchTitan", "model": "Llama 4 Scout", "moe": "16 experts"}, {"engine": "megatron@bridge"}),
+        ({"source": "DeepSpeed on Azure", "framework": "DeepSpeed ZeRO-3", "model": "GPT 1T", "zero_stage": "3"},
+         {"techniques": ("offload-activations", "offload-optimizer")}),
+    ],
+)  # fmt: skip
+def test_features_are_options_of_the_plan(changes: dict[str, str], options: dict[str, Any]) -> None:
+    """Megatron-LM of A100s had no collectives in pieces, having no sequence parallelism."""
+    found = run_case_of(TRAINED | changes).options
+    assert {name: found.get(name) for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("changes", "recompute"),
+    [
+        ({"recompute": "full (remat)"}, "full"),
+        ({"recompute": "selective (op)"}, "op"),
+        ({"recompute": "selective (layer)"}, "every=2"),
+        ({"recompute": "selective (mlp+core_attn)"}, "modules=mlp+core_attn"),
+        ({"recompute": "selective (core_attn+layernorm)"}, "modules=core_attn"),
+        ({"recompute": "selective (moe+layernorm)", "moe": "128 experts", "model": "Qwen3 30B-A3B"},
+         "modules=moe+layernorm"),
+        ({"recompute": ""}, "none"),
+    ],
+)  # fmt: skip
+def test_what_is_recomputed(changes: dict[str, str], recompute: str) -> None:
+    """Norms of dense networks are part of the GEMM behind them: nothing is saved by running them again."""
+    assert run_case_of(TRAINED | changes).options["recompute"] == recompute
+
+
+def test_what_a_source_says_beside_the_table_counts_as_not_read() -> None:
+    case = run_case_of(TRAINED | {"source": "OPT-175B", "model": "OPT 175B", "micro_batch": ""})
+    assert (case.options["micro_batch"], case.options["global_batch"]) == (8, 992)
+    assert "micro_batch" in case.assumed

@@ -124,3 +124,14 @@ def test_stragglers_make_intervals_longer_than_they_make_them_shorter() -> None:
     step = gnomon.simulate_training("gpt3-175b", pp=8, sequence_parallel=False, **options).step_time_s
     assert step.high / step.value > (step.value / step.low) ** 1.5
     assert step.value / step.low > 1.05
+
+
+def test_a_compiled_loss_holds_no_wide_copy_of_the_logits() -> None:
+    """In place of fp32 logits, their log-softmax and its gradient there are logits and theirs in bf16."""
+    vocab, tokens = 128_256, 8192
+
+    def working(version: str) -> float:
+        return step("llama-3.2-1b", version, zero=3, seq=tokens, recompute="full").memory_parts[0]["working"]
+
+    gone = working("torchtitan@2024") - working("torchtitan@2025")
+    assert gone == pytest.approx((4 + 4 + 4 - 2 - 2) * vocab * tokens)

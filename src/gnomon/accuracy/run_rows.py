@@ -51,11 +51,16 @@ RECOMPUTING = "Korthikanti"
 """Whose paper brought sequence parallelism and selective recomputation, which came with Megatron-LM 3.0."""
 BRIDGE_LIKE = "Megatron-LM examples/llama"
 """Whose scripts reduce gradients in 16 bits and keep weights in fp8, as Megatron-Bridge's do."""
+OF_2025 = ("TorchTitan AsyncTP 2025-06", "TorchTitan H200", "TorchTitan MXFP8")
+"""TorchTitan's rows of June and August 2025."""
 FITTED = {
     "vTrain measured single-node": "host's launch time of Megatron-LM 3.0",
     "MosaicML": "kernels of PyTorch 2.0",
 }
 """What was fitted to the rows of a source: of MosaicML's to every second one (`kept_out`)."""
+NOT_REPEATABLE = "BigScience GPT-2"
+"""Whose page (experiments/gpt2.md) has 129, 217, 125 and 225 s for one plan on four days, calls its figures right
+within 40%, and lays that to the traffic on its network."""
 HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
 MTP = re.compile(r"(?<!w/o )\bmtp\b")
@@ -129,7 +134,7 @@ def run_case_of(row: Row) -> RunCase:
         "micro_batch": whole(row, "micro_batch", 1),
         **{degree: whole(row, degree, 1) for degree in ("tp", "pp", "vp", "cp", "ep")},
         "zero": _zero(row, engine),
-        "recompute": row["recompute"].partition(" ")[0] or "none",
+        "recompute": _recompute(row),
         "dtype": _dtype(row["precision"]),
         "engine": engine,
         "sequence_parallel": _sequence_parallel(row, engine),
@@ -191,14 +196,29 @@ def _techniques(row: Row) -> tuple[str, ...]:
 
 
 def _sequence_parallel(row: Row, engine: str) -> bool:
-    """Where nothing says that it is off and sequences can be cut so."""
-    asked = row["seq_par"] != "no" and not engine.startswith("deepspeed")
+    """Where nothing says that it is off, the engine had it by then, and sequences can be cut so."""
+    asked = row["seq_par"] != "no" and not engine.startswith(("deepspeed", "megatron@2.4"))
     return asked and whole(row, "seq_len") % whole(row, "tp", 1) == 0
 
 
 def _chunked(row: Row) -> bool:
     """Whether ranks hold several chunks, and the row does not say how many."""
     return "interleaved" in row["schedule"].casefold() and not row["vp"]
+
+
+RECOMPUTED = {"op": "op", "layer": "every=2", "RMSNorm, MLA up-proj": "modules=layernorm+mla_up_proj"}
+"""What a source calls its selective recomputation: TorchTitan's by operator or of every second layer, DeepSeek's."""
+
+
+def _recompute(row: Row) -> str:
+    """In the words of a plan: modules are Megatron-LM's."""
+    way, _, detail = row["recompute"].partition(" ")
+    named = detail.strip("()")
+    if way != "selective" or not named:
+        return way or "none"
+    if not row["moe"]:  # the norms of a dense network are part of Transformer Engine's GEMMs: nothing is recomputed
+        named = "+".join(part for part in named.split("+") if part != "layernorm")
+    return RECOMPUTED.get(named, f"modules={named}")
 
 
 def _experts(row: Row) -> dict[str, Any]:
@@ -217,9 +237,6 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
     missing = [name for name in ("micro_batch", "recompute", "precision") if not row[name]]
     missing += ["tp"] if row["tp"] != given["tp"] else []
     missing += ["vp"] if _chunked(row) else []
-    by_operator = row["framework"] == "TorchTitan" and row["recompute"] == "selective (op)"
-    if "(" in row["recompute"] and not by_operator:  # every second layer: another choice than the engine's
-        missing.append("recompute")
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
     said = ["power limit"] if "power limited" in row["gpu"] and "power_limit_w" not in row else []
@@ -251,6 +268,8 @@ def _engine(row: Row) -> str:
         return "deepspeed@0.9"
     if row["source"].startswith("Megatron-LM SC21") and row["framework"].startswith("DeepSpeed"):
         return "deepspeed@0.3"
+    if row["framework"] == "TorchTitan" and row["source"].startswith(OF_2025):
+        return "torchtitan@2025"
     if row["framework"] == "TorchTitan" and "torch.compile" not in row["features"] and "fp8" not in row["precision"]:
         return "torchtitan@2024-eager"
     return (ENGINES | CLOSEST)[row["framework"]]

@@ -15,7 +15,7 @@ from typing import Any
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import Unfit
 from gnomon.accuracy.run_figures import LAYER, memory, times
-from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
+from gnomon.accuracy.run_rows import NEEDED, NOT_REPEATABLE, RunCase, run_case_of
 from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, summaries, tabulated
 from gnomon.api.simulate_training import simulate_training
 from gnomon.load import parse_pool
@@ -24,8 +24,9 @@ from gnomon.spec import Pool
 EACH_QUICK = 1
 """Rows of each network on each system in one format that are compared under `quick`."""
 BY = ("group", "source", "what")
-READ, ASSUMED, RECALLED, FITTED = "plan read", "plan partly assumed", "recalled", "fitted"
-GROUPS = (READ, ASSUMED, RECALLED, FITTED)
+READ, ASSUMED, RECALLED, UNSTEADY, FITTED = GROUPS = (
+    "plan read", "plan partly assumed", "recalled", "not repeatable", "fitted",
+)  # fmt: skip
 ALL, HELD_OUT = "all", "nothing fitted"
 
 
@@ -117,6 +118,8 @@ def _group(case: RunCase) -> str:
         return FITTED
     if case.row["confidence"] != "read":
         return RECALLED
+    if case.row["source"].startswith(NOT_REPEATABLE):
+        return UNSTEADY
     return ASSUMED if case.assumed else READ
 
 

@@ -103,6 +103,8 @@ class KernelStyle:
     over fp32 weights)."""
     fused_loss: bool = False
     """One kernel takes the loss of the logits as they are, and leaves their gradient in their place."""
+    loss_in_place: bool = True
+    """It does the latter; else the gradient of the logits is beside them."""
     holds_logits: bool = False
     """The logits in the working format live until the loss is computed from their fp32 copy."""
     lone_norm: Stream | None = None

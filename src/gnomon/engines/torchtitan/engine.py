@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gnomon.engines.torch.efficiencies import efficiencies
@@ -21,7 +22,8 @@ from gnomon.spec.recompute import EVERY, RECOMPUTE, WAYS
 from gnomon.spec.training import RUN, TWO_LEVELS
 
 VERSIONS = ENGINE.versions
-"""Of 2024 and 2025 without and with torch.compile, and of 2026 with it and PyTorch 2.11's attention."""
+"""Of 2024 without and with torch.compile, of 2025 with a compiled loss too, of 2026 with PyTorch 2.11's attention."""
+EAGER, FIRST_COMPILED, YEAR_2025, TODAY = VERSIONS
 FLASH_2 = {
     "Hopper": {"attention_forward": 0.58, "attention_backward": 0.59},
     "Blackwell": {"attention_forward": 0.4, "attention_backward": 0.37},
@@ -29,11 +31,21 @@ FLASH_2 = {
 """FlashAttention 2, which PyTorch's SDPA ran up to 2025, relative to today's kernels: it has Ampere's instructions, and
 reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttention 3 reached 640 and 550 (Shah et al.
 2024, heads of 128, causal, 16k tokens). On Blackwell as many TFLOP/s as on Hopper: an estimate."""
+ATTENTION: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    EAGER: FLASH_2,
+    FIRST_COMPILED: FLASH_2,
+    YEAR_2025: {"Hopper": FLASH_2["Hopper"]},
+    TODAY: {},
+}
+"""On Blackwell the attention of 2025 is cuDNN's (`torchtitan/models/attention.py` puts it first there)."""
 COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
 """Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
 torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
 RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, MXFP8, NVFP4)
 """Those of torchao, whose scale per tensor is always that of the step at hand."""
+COMPILED_LOSS = Stream(1, 0, 1, 1)
+"""Logits in bf16 read once for the loss and once for their gradient, which is beside them: from April 2025 on
+(pytorch/torchtitan pull request 1033) the loss is compiled with its widening."""
 MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
 """PyTorch's context parallelism (torch/distributed/tensor/experimental/_attention.py, 2024 to 2025), counted: the
 result of a block is widened, weighed and added to the sum of those before it; half of the blocks concern the second
@@ -44,7 +56,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved")
 SPLIT = ("zb-v", "dualpipe-v", "interleaved-zb")
 """Those with split backwards, which torch.distributed.pipelining refuses for modules under torch.compile (2.13,
 `_check_torch_compile_compatibility`)."""
-LAUNCH_S = {"2024-eager": 29e-6, "2024": 10e-6, "2026": 10e-6}
+LAUNCH_S = {EAGER: 29e-6} | dict.fromkeys(VERSIONS[1:], 10e-6)
 """Host seconds per kernel: eager as under the built-in runner; compiled graphs launch from C++: an estimate."""
 SPREAD = 0.15
 """`python -m tools.training_software spread` finds 0.06 of 5 eager rows and 0.21 of 8 compiled ones."""
@@ -70,15 +82,17 @@ class TorchTitan:
             raise unknown_name("version of torchtitan", self.version, VERSIONS)
 
     def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
-        eager = self.version == VERSIONS[0]
+        eager = self.version == EAGER
         kernels = modules() if eager else compiled(style(model))
-        if self.version == VERSIONS[1]:
+        if self.version in (FIRST_COMPILED, YEAR_2025):
             kernels = replace(kernels, rope=COMPLEX_ROPE)
+        if self.version in (YEAR_2025, TODAY):
+            kernels = replace(kernels, fused_loss=True, loss_in_place=False, loss=COMPILED_LOSS)
         plain = Traits(
             style=replace(kernels, alternate_gemms=True, merged=MERGED, late_transpose=True),
             recipes=RECIPES,
             optimizers=optimizers(),
-            efficiency={} if self.version == VERSIONS[-1] else FLASH_2,
+            efficiency=ATTENTION[self.version],
             system_spread=SPREAD,
             split_sends=False,
             fills_pipelines=True,
@@ -89,14 +103,14 @@ class TorchTitan:
             recompute=WAYS,
             recomputed_layers=(EVERY,),
             whole_sums=True,
-            packings=(Packing("wrapped", (True,) if self.version == VERSIONS[-1] else (False,)),),
+            packings=(Packing("wrapped", (True,) if self.version == TODAY else (False,)),),
             gathers_forward=True,
             frees_gradients=True,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
             fragmentation=FRAGMENTATION,
-            adapters=_adapters(optimizer) if self.version == VERSIONS[-1] else None,
+            adapters=_adapters(optimizer) if self.version == TODAY else None,
         )
         return in_four_bytes(plain.in_format(dtype), dtype, efficient_attention(plain.style, efficiencies()))
 
@@ -116,8 +130,8 @@ class TorchTitan:
         if recipe.optimizer not in RUN:
             message = f"{recipe.optimizer} is not priced under TorchTitan"
             raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")
-        if dtype in GEMM_RECIPES and self.version == VERSIONS[0]:
-            hint = f"Use bf16, or torchtitan@{VERSIONS[1]}."
+        if dtype in GEMM_RECIPES and self.version == EAGER:
+            hint = f"Use bf16, or torchtitan@{FIRST_COMPILED}."
             raise InputError(f"{dtype} needs torch.compile under TorchTitan", where="dtype", hint=hint)
 
 

@@ -125,7 +125,7 @@ def _loss(writer: Writer, vocab: int, read: str) -> Iterator[TapeNode]:
         yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
     if style.fused_loss:
         loss = writer.elementwise("head.loss", style.loss, vocab, (read,), {}, True)
-        yield replace(loss, passes_on=True, writes=(RESULT,))
+        yield replace(loss, passes_on=style.loss_in_place, writes=(RESULT,))
         return
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
     yield replace(writer.elementwise("head.widen", style.widen, vocab, (read,), {}, False), writes=("wide",))
