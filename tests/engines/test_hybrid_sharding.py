@@ -12,7 +12,7 @@ from gnomon import catalog
 from gnomon.cost.machine import Machine
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid
-from gnomon.engines.training.comm import CommModel, ParamCount
+from gnomon.engines.training.comm import CommModel, FrozenWeights, ParamCount
 from gnomon.errors import InputError
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Pool, Recipe, Strategy, TrainingLoad
@@ -79,7 +79,7 @@ def test_bytes_are_those_of_a_scatter_in_the_group_and_a_sum_across(
         both = wire * ((shards - 1) / shards + 2 * (replicas - 1) / replicas / shards)
         reduced = comm.reduce(held) if zero == 1 else comm.scattered(held)
         assert reduced == pytest.approx(both)
-        gathered = comm.gather(held) if zero == 1 else comm.gathered(held)
+        gathered = comm.gather(held) if zero == 1 else comm.gathered(held, FrozenWeights(np.zeros(1), np.zeros(1)))
         assert gathered == pytest.approx(comm.states.weight_bytes * PARAMETERS * (shards - 1) / shards)
 
 
