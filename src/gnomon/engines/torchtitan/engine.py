@@ -32,8 +32,9 @@ reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttentio
 COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
 """Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
 torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
-RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, MXFP8, NVFP4)
-"""Those of torchao, whose scale per tensor is always that of the step at hand."""
+RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, replace(MXFP8, gathered_bytes=None), NVFP4)
+"""Those of torchao, whose scale per tensor is always that of the step at hand; with it alone weights are gathered
+narrow."""
 MERGED = Stream(9.25, 7, 13.75, 11.5, 5, 8)
 """PyTorch's context parallelism (torch/distributed/tensor/experimental/_attention.py, 2024 to 2025), counted: the
 result of a block is widened, weighed and added to the sum of those before it; half of the blocks concern the second
