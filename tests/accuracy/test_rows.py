@@ -206,7 +206,6 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"features": "force-balanced; EP overlap on"}, "overlapped"),
         ({"features": "tokendrop"}, "dropped"),
         ({"precision": "MXFP4"}, "training in MXFP4 is not simulated"),
-        ({"precision": "fp8 tensorwise + fp8 all-gather"}, "gathers weights"),
         ({"precision": "int8"}, "training in int8 is not simulated"),
     ],
 )
@@ -278,6 +277,12 @@ def test_networks_that_are_no_plain_decoders(changes: dict[str, str], network: s
 )  # fmt: skip
 def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> None:
     assert run_case_of(TRAINED | {"precision": precision}).options["dtype"] == dtype
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+def test_gathered_weights_are_a_setting(gathered: bool) -> None:
+    found = run_case_of(TRAINED | {"precision": f"fp8 tensorwise{' + fp8 all-gather' * gathered}"}).options
+    assert (found["dtype"], found["fp8_param_gather"]) == ("fp8", gathered)
 
 
 @pytest.mark.parametrize(
