@@ -273,6 +273,12 @@ def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> No
     assert run_case_of(TRAINED | {"precision": precision}).options["dtype"] == dtype
 
 
+@pytest.mark.parametrize("gathered", [True, False])
+def test_gathered_weights_are_a_setting(gathered: bool) -> None:
+    found = run_case_of(TRAINED | {"precision": f"fp8 tensorwise{' + fp8 all-gather' * gathered}"}).options
+    assert (found["dtype"], found["fp8_param_gather"]) == ("fp8", gathered)
+
+
 @pytest.mark.parametrize(
     ("changes", "dtype"),
     [

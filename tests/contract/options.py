@@ -164,6 +164,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set dp_shard=2
   --set tp_overlap=true
   --set cp_a2a=2
+  --set fp8_param_gather=true
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -355,6 +356,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --dp-shard 2
   --tp-overlap
   --cp-a2a 2
+  --fp8-param-gather
   --with offload-optimizer
   --lengths lognormal:mean=200,cv=1
   --packing max-length
@@ -406,6 +408,8 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
 {TRAINED} --zero 1 --tp 4
   --dp-shard 2
   --tp-overlap
+{TRAINED} --zero 1 --dtype fp8
+  --fp8-param-gather
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
   --layers-per-stage 9,7

@@ -232,3 +232,53 @@ def test_serving_has_none_of_them(engine: str, dtype: str) -> None:
 def test_rows_without_columns_are_cast_once() -> None:
     assert (ROWS.column_bytes, ROWS_WIDE_WGRAD.column_bytes) == (1.0, 0.0)
     assert CURRENT.reads == 2 * DELAYED.reads
+
+
+def gathered(engine: str, dtype: str, **given: Any) -> tuple[Any, Any]:
+    """A step with its weights gathered as they are multiplied, and without."""
+    with_it, without = (step(dtype, engine, fp8_param_gather=asked, **given) for asked in (True, False))
+    return with_it, without
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8-current", "fp8-blocks", "mxfp8"])
+def test_weights_gathered_narrow_have_no_copy_of_16_bits(dtype: str) -> None:
+    with_it, without = gathered("megatron", dtype)
+    narrow = layer("megatron", dtype).narrow_parameters * load_model(MODEL).layers
+    saved = without.memory_parts[0]["weights"] - with_it.memory_parts[0]["weights"]
+    assert saved == pytest.approx(2 * narrow)
+    assert with_it.step_time_s.value <= without.step_time_s.value
+
+
+@pytest.mark.parametrize(("engine", "zero"), [("megatron", 1), ("megatron", 2), ("megatron", 3), ("torchtitan", 3)])
+def test_gathers_take_half_the_bytes_of_layers(engine: str, zero: int) -> None:
+    """Over slow links a step is gathers: those of layers halve, those of embedding and head stay."""
+    both = gathered(engine, "fp8", on="H100:64", zero=zero, seq=1024, global_batch=64)
+    tables = [one.step.figures for one in both]
+    gathers = [table.gather_s[0] if zero == 1 else table.chunks.kinds[0].forward_s[0] for table in tables]
+    model = load_model(MODEL)
+    narrow, all_of = layer(engine, "fp8").narrow_parameters * model.layers, model.parameters
+    if zero == 1:
+        assert gathers[0] / gathers[1] == pytest.approx(1 - narrow / all_of / 2, rel=0.05)
+    if engine == "torchtitan":
+        assert 0.5 <= gathers[0] / gathers[1] < 0.55  # latency does not halve
+    assert both[0].step_time_s.value < both[1].step_time_s.value
+
+
+def test_mxfp8_is_gathered_in_16_bits() -> None:
+    with_it, without = gathered("megatron", "mxfp8", on="B200:64", seq=1024, global_batch=64)
+    assert with_it.step.figures.gather_s[0] == without.step.figures.gather_s[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dtype": "bf16"}, "GEMMs in bf16 read weights as they are kept"),
+        ({"dtype": "nvfp4"}, "weights are not gathered in nvfp4"),
+        ({"dtype": "fp8", "zero": 0}, "and zero is 0"),
+        ({"dtype": "mxfp8", "engine": "torchtitan", "zero": 3}, "gathers no weights in mxfp8"),
+        ({"dtype": "fp8-rows", "engine": "torchtitan", "zero": 3}, "weights are not gathered in fp8-rows"),
+    ],
+)
+def test_what_is_not_gathered_narrow_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        step(fp8_param_gather=True, **given)

@@ -29,6 +29,8 @@ SWITCHES = (
     "--overlap-cpu-optimizer-d2h-h2d",
     "--fine-grained-activation-offloading",
     "--async-save",
+    "--fp8-param-gather",
+    "--reuse-grad-buf-for-mxfp8-param-ag",
     "--mock-data",
     "--sft",
     "--dataloader-inter-document-masking",

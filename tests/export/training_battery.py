@@ -91,6 +91,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         schedule="interleaved" if vp > 1 else random.choice(("1f1b", "1f1b", "gpipe")),
         recompute=random.choice(("none", "selective", "full")),
         zero=zero,
+        fp8_param_gather=random.random() < 0.15,
         tp_overlap=tp > 1 and random.random() < 0.3,
         dp_shard=dp // 2 if zero and dp >= 4 and random.random() < 0.3 else 0,
         optimizer=random.choice(("adamw", "adamw", "adamw-bf16", "sgd", "lion", "muon", "adam8bit", "adafactor")),

@@ -99,7 +99,7 @@ is not told. DualPipe, which no engine of mixtures of experts runs, is taken as 
 MORE = ("layers_per_stage", "cp_comm", "power_limit_w")
 """Options of a plan that are no columns of the table: sources say them (`gnomon.accuracy.run_columns`)."""
 GATHERED = "all-gather"
-"""Of a precision whose weights are gathered in the format of its GEMMs, which no engine does here."""
+"""Of a precision whose weights are gathered in the format of its GEMMs."""
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 
@@ -136,6 +136,7 @@ def run_case_of(row: Row) -> RunCase:
         "zero": _zero(row, engine),
         "recompute": _recompute(row),
         "dtype": _dtype(row["precision"]),
+        "fp8_param_gather": GATHERED in row["precision"],
         "engine": engine,
         "sequence_parallel": _sequence_parallel(row, engine),
         **_beside(row),
@@ -240,7 +241,6 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
     said = ["power limit"] if "power limited" in row["gpu"] and "power_limit_w" not in row else []
-    said += ["weights gathered in bf16"] if GATHERED in row["precision"] else []
     said += [f"{row['framework']} as {_engine(row)}"] if _is_closest(row) else []
     said += ["ran out of memory"] if row["outcome"].startswith("OOM") else []
     return tuple(dict.fromkeys([*named, *missing, *said]))

@@ -71,6 +71,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
         "dp_shard": f"states sharded over {inputs.get('dp_shard')} of {inputs['dp']} data-parallel ranks",
         "tp_overlap": "tensor-parallel overlap",
         "cp_a2a": f"{inputs.get('cp_a2a')} trading heads",
+        "fp8_param_gather": "weights gathered as they are multiplied",
     }
     said["layers_per_stage"] = f"stages of {inputs.get('layers_per_stage')} layers"
     return [words for name, words in said.items() if inputs.get(name, SELDOM[name]) != SELDOM[name]]

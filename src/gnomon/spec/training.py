@@ -105,6 +105,8 @@ class Recipe:
     """Whether collectives of tensor parallelism are cut into pieces that overlap with the GEMMs beside them."""
     cp_a2a: int = field(default=0, metadata={"seldom": True})
     """With a2a+p2p, neighbours that trade tokens for heads."""
+    fp8_param_gather: bool = field(default=False, metadata={"seldom": True})
+    """Whether weights are kept and gathered in the format of their GEMMs, without a copy in 16 bits."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""

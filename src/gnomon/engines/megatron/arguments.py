@@ -73,7 +73,7 @@ NO_EFFECT = {
         "no-bias-swiglu-fusion no-bias-gelu-fusion no-bias-dropout-fusion bias-swiglu-fusion "
         "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models "
         "fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval "
-        "deallocate-pipeline-outputs align-grad-reduce align-param-gather use-sharp fp8-param-gather "
+        "deallocate-pipeline-outputs align-grad-reduce align-param-gather use-sharp "
         "moe-shared-expert-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend"
     ),
 }

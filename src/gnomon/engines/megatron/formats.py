@@ -25,6 +25,21 @@ def flags(dtype: str) -> Mapping[str, Value]:
     return {}
 
 
+def gathered(dtype: str) -> Mapping[str, Value]:
+    """Those that keep and gather weights so. Scales of mxfp8 along both sides cannot be gathered: weights travel in
+    bf16, in the buffer of the gradients."""
+    return {"--fp8-param-gather": True, "--reuse-grad-buf-for-mxfp8-param-ag": dtype == MXFP8.name}
+
+
+def read_gathered(options: TrainingOptions, dtype: str) -> bool:
+    """Whether options ask for that, in a format that has it."""
+    asked = options.flag("fp8-param-gather")
+    reused = options.flag("reuse-grad-buf-for-mxfp8-param-ag")
+    if asked and dtype == MXFP8.name and not reused:
+        options.unmodelled("no --reuse-grad-buf-for-mxfp8-param-ag", "priced with it, without a buffer of its own")
+    return asked and dtype in EIGHT
+
+
 def read(options: TrainingOptions) -> str:
     """The recipe that options ask for; empty where they ask for none."""
     recipe = options.choice(SPELLED, "fp8-recipe", default=DELAYED.name)

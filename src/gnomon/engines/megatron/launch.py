@@ -34,7 +34,7 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", **{one.name: "--bf16" for one in RECIPES}}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", TWO_LEVELS: TWO_LEVELS}
-EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "cp_a2a")
+EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather")
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
@@ -280,7 +280,7 @@ def _sharding(job: TrainingJob) -> dict[str, Value]:
     """How gradients and weights travel. Reductions overlap with the backward pass where the plan's engine does so."""
     overlap = _copies(job) > 1 and (job.engine.partition("@")[0] == NAME or _fsdp(job))
     own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shards its states itself
-    shards = _shards_states(job) and (_copies(job) > 1 or _in_working_format(job))
+    shards = _shards_states(job) and (_copies(job) > 1 or _in_working_format(job) or job.recipe.fp8_param_gather)
     values: dict[str, Value] = {
         "--use-distributed-optimizer": shards and not own_shards,
         "--overlap-grad-reduce": overlap,
@@ -305,6 +305,7 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     dtype = job.dtype
     values: dict[str, Value] = {_DTYPES[dtype]: True} if _DTYPES[dtype] else {}
     values |= formats.flags(dtype)
+    values |= formats.gathered(dtype) if job.recipe.fp8_param_gather else {}
     dtype = "bf16" if formats.flags(dtype) else dtype
     lower = _in_working_format(job) and _shards_states(job)
     return values | {

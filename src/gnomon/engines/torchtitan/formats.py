@@ -50,6 +50,13 @@ def of_python(value: ast.expr) -> Mapping[str, Value]:
     return found
 
 
+def read_gathered(options: TrainingOptions, dtype: str) -> bool:
+    """Whether weights are gathered in eight bits."""
+    sections = ("quantize.linear.float8", "float8")
+    asked = [options.flag(f"{one}.enable_fsdp_float8_all_gather") for one in sections]
+    return any(asked) and dtype == FP8
+
+
 def read(options: TrainingOptions) -> str:
     """The recipe that options ask for; empty where they ask for none."""
     kinds = {one.rpartition(".")[2] for one in options.text(CONVERTERS).split(" ") if "grouped_mm" not in one}

@@ -93,6 +93,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     micro, load = _batch(options, strategy)
     recipe = replace(_recipe(options, strategy, shards, moe=bool(shape and shape.experts)), micro_batch=micro)
     narrow = formats.read(options)
+    recipe = replace(recipe, fp8_param_gather=formats.read_gathered(options, narrow) and recipe.zero > 0)
     full = options.text("training.mixed_precision_param", default="bfloat16") == "float32"
     techniques = _techniques(options)
     _notes(options)

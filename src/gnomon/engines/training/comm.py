@@ -63,6 +63,11 @@ class FrozenWeights:
         return np.asarray(each * self.parameters + self.packed_bytes)
 
 
+def gathers_narrow(grid: Grid, traits: Traits) -> NDArray[np.bool_]:
+    """Whether weights are kept and gathered in the format of their GEMMs."""
+    return np.asarray((grid.fp8_param_gather == 1) | traits.narrow_parameters)
+
+
 def sent_bytes(tokens: Floats | Ints, hidden: int, dtype: str, grid: Grid) -> Floats:
     """Activations of a micro-batch of so many tokens between two stages, on one rank."""
     held = grid.cp * np.where(grid.sequence_parallel == 1, grid.tp, 1)
@@ -101,13 +106,13 @@ class CommModel:
 
     def passes(
         self, forward_s: Floats, backward_s: Floats, held: ParamCount, frozen: FrozenWeights,
-        launched_s: tuple[Floats, Floats] | None = None,
+        narrow: Floats, launched_s: tuple[Floats, Floats] | None = None,
     ) -> tuple[Floats, Floats, Floats, Floats]:  # fmt: skip
         """Seconds of a layer forward and backward, and what the first of a chunk adds to both. With ZeRO 3 a layer's
         weights are gathered while the one before it runs, and its gradients scattered while the one after it does;
         where the host has hooks around modules, a pass cannot be faster than those and its launches (`launched_s`)."""
         zero, sharded = self.grid.zero, self.traits.sharded_weights
-        first, scatter = self.gathered(held, frozen), self.scattered(held)
+        first, scatter = self.gathered(held, frozen, narrow), self.scattered(held)
         regathered = first * (zero == 3)
         both = self._at_once(regathered, held)
         there, back = self._overlap(forward_s, first), self._overlap(backward_s, both)
@@ -125,10 +130,10 @@ class CommModel:
         )
 
     def halves(
-        self, input_s: Floats, weight_s: Floats, held: ParamCount, frozen: FrozenWeights
+        self, input_s: Floats, weight_s: Floats, held: ParamCount, frozen: FrozenWeights, narrow: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Seconds of a layer backward by input and by weight, and what the first of a chunk adds to the former."""
-        regathered = self.gathered(held, frozen) * (self.grid.zero == 3)
+        regathered = self.gathered(held, frozen, narrow) * (self.grid.zero == 3)
         back, weighted = self._overlap(input_s, regathered), self._overlap(weight_s, self._at_once(0.0, held))
         plain = self.grid.zero < 2
         lead = np.where(plain, 0.0, regathered + input_s - back)
@@ -147,13 +152,14 @@ class CommModel:
         overlapped = self.traits.overlaps(self.grid.pp) * self.reduce(held)
         return np.asarray(sm_contention(self.machine.chip.sm_count) * overlapped)
 
-    def gathered(self, held: ParamCount, frozen: FrozenWeights) -> Floats:
-        """Weights that a forward pass has to gather first, frozen ones with the others."""
+    def gathered(self, held: ParamCount, frozen: FrozenWeights, narrow: Floats | float = 0.0) -> Floats:
+        """Weights that a forward pass has to gather first, frozen ones with the others. `narrow` of them are multiplied
+        in fewer bits."""
         wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
         each, more = self.states.weight_bytes, frozen.bytes(width(self.dtype))
         handled = self._handled(held, each, self.traits.sharded_weights.copied)
         together = ParamCount(held.dense + more / each, held.experts)
-        return np.where(wanted, self._gather(together) + handled, 0.0)
+        return np.where(wanted, self._gather(together, narrow) + handled, 0.0)
 
     def scattered(self, held: ParamCount) -> Floats:
         """Gradients that a backward pass scatters, and sums over replicas."""
@@ -248,15 +254,21 @@ class CommModel:
         found: Floats = np.select([self.grid.zero == 0, after, once], [summed, scattered + across, across], 0.0)
         return found
 
-    def gather(self, held: ParamCount) -> Floats:
-        """New weights, where each rank has updated a part of them."""
+    def gather(self, held: ParamCount, narrow: Floats) -> Floats:
+        """New weights, where each rank has updated a part of them; `narrow` of them are multiplied in fewer bits."""
         kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
-        return np.where(kept, self._gather(held), 0.0)
+        return np.where(kept, self._gather(held, narrow), 0.0)
 
-    def _gather(self, held: ParamCount) -> Floats:
-        return self._collective("all_gather", held, self.states.weight_bytes)
+    def _gather(self, held: ParamCount, narrow: Floats | float) -> Floats:
+        each = self.states.weight_bytes
+        saved = (each - (self.traits.style.recipe.gathered_bytes or each)) * gathers_narrow(self.grid, self.traits)
+        share: Floats = np.asarray(np.minimum(narrow / np.maximum(held.total, 1.0), 1.0))
+        found: Floats = np.asarray(each - saved * share)
+        return self._collective("all_gather", held, found)
 
-    def _collective(self, op: str, held: ParamCount, each: float, among: tuple[_Group, _Group] | None = None) -> Floats:
+    def _collective(
+        self, op: str, held: ParamCount, each: Floats | float, among: tuple[_Group, _Group] | None = None
+    ) -> Floats:
         """Among the ranks that share states out, or others: first of what all hold, then of experts, where there are
         any."""
         dense, experts = among or self.shards

@@ -26,7 +26,7 @@ NAMED: dict[str, Callable[[int], str]] = {
     "schedule": names().__getitem__, "recompute": name_of, "cp_comm": CP_COMM_NAMES.__getitem__
 }  # fmt: skip
 """The names of what they hold."""
-SELDOM_CHOSEN = ("dp_shard", "tp_overlap", "cp_a2a")
+SELDOM_CHOSEN = ("dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather")
 """Columns that hold a setting of `spec.training.SELDOM` as it is."""
 CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap", "cp_a2a")
 """Columns that say what of a layer a rank runs."""
@@ -60,6 +60,7 @@ class Grid:
     next ones."""
     tp_overlap: Ints = field(default_factory=_none)
     cp_a2a: Ints = field(default_factory=_none)
+    fp8_param_gather: Ints = field(default_factory=_none)
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
 

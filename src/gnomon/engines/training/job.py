@@ -6,6 +6,7 @@ from math import gcd
 
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
+from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.graph.support import check_tower
 from gnomon.graph.trained import check_trained, heads_of, unpiped, unshared
 from gnomon.sim.training import Schedule, schedule, usual_schedule
@@ -31,6 +32,7 @@ def check_job(job: TrainingJob) -> None:
     _check_cuts(job)
     check_shards(job.model, job.strategy, job.recipe)
     _check_pieces(job)
+    _check_gather(job)
 
 
 def not_trained_on(chip: Chip, engine: str) -> str:
@@ -128,6 +130,21 @@ def _check_pieces(job: TrainingJob) -> None:
     if strategy.tp > job.pool.per_node:
         message = f"pieces are copied inside a node, and {strategy.tp} ranks take more than its {job.pool.per_node}"
         raise InputError(message, where=where, hint=f"Use a tp of {job.pool.per_node} or less, or leave it out.")
+
+
+def _check_gather(job: TrainingJob) -> None:
+    """Weights are gathered narrow where GEMMs read them so, by the ranks that share them or their states out."""
+    where = "engine.settings.fp8_param_gather"
+    if not job.recipe.fp8_param_gather:
+        return
+    if job.dtype not in GEMM_RECIPES:
+        message = f"GEMMs in {job.dtype} read weights as they are kept"
+        raise InputError(message, where=where, hint="Leave it out, or give a dtype of eight bits such as fp8.")
+    if GEMM_RECIPES[job.dtype].gathered_bytes is None:
+        raise InputError(f"weights are not gathered in {job.dtype}", where=where, hint="Leave it out.")
+    if not job.recipe.zero:
+        message = "weights are gathered where ranks share them or their states out, and zero is 0"
+        raise InputError(message, where=where, hint="Set zero to 1, 2 or 3, or leave it out.")
 
 
 def _check_context(job: TrainingJob) -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.engines.training.comm import FrozenWeights, ParamCount
+from gnomon.engines.training.comm import FrozenWeights, ParamCount, gathers_narrow
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.step_table import Sizes
 from gnomon.engines.training.traits import Optimizer, Traits
+from gnomon.graph.gemm_recipes import HALF
 from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
 
@@ -130,11 +131,9 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     body = np.where(grid.recompute == FULL, np.maximum(body - rise, 0.0), body)
     weights = weights + body + states.copy_bytes * head
     weights = weights + _frozen_bytes(found, traits, states.weight_bytes, rank)
-    # Copies of sharded weights are made when a layer is gathered, and go with it.
-    gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(
         rank=rank,
-        weights=weights + _narrow_bytes(traits, states) * np.where(grid.zero == 3, gathered, found.chunks.narrow),
+        weights=weights + _narrow_bytes(found, traits, states),
         gradients=np.clip(last_backward - activations - working, 0.0, gradients),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
         activations=activations,
@@ -155,6 +154,12 @@ def _last_backward(found: Sizes, traits: Traits, gradients: Floats, layer: Float
     return np.where(found.micros == 1, whole, np.inf)
 
 
-def _narrow_bytes(traits: Traits, states: Optimizer) -> float:
-    """Of a parameter that GEMMs read in fewer bits: both copies, beside the working weight or in its place."""
-    return traits.style.recipe.weight_bytes - states.weight_bytes * traits.narrow_parameters
+def _narrow_bytes(found: Sizes, traits: Traits, states: Optimizer) -> Floats:
+    """Copies of weights that GEMMs read in fewer bits, along both sides, beside the working weights or in their place.
+    Those of sharded weights are made when a layer is gathered, and go with it."""
+    recipe, grid, kept = traits.style.recipe, found.grid, gathers_narrow(found.grid, traits)
+    layer = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
+    sharded = (grid.zero == 3) | ((grid.zero == 2) & kept)
+    copies = np.where(grid.zero == 3, layer, found.chunks.narrow) * (recipe.weight_bytes - states.weight_bytes * kept)
+    shards = found.chunks.narrow / grid.shards * min((recipe.gathered_bytes or HALF) - states.sharded_weight_bytes, 0.0)
+    return np.asarray(copies + sharded * kept * shards)

@@ -13,7 +13,7 @@ from gnomon.cost.collective import sm_contention
 from gnomon.cost.governor import streaming_w
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.batches import EachRow, most_tokens
-from gnomon.engines.training.comm import CommModel, FrozenWeights, ParamCount, sent_bytes
+from gnomon.engines.training.comm import CommModel, FrozenWeights, ParamCount, gathers_narrow, sent_bytes
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.layer_cost import WORKING, LayerCost
 from gnomon.engines.training.priced import priced as priced_pieces
@@ -216,9 +216,7 @@ def figures(
     kinds = [_layer(wire, priced[name], stages, grid) for name in stages.names]
     chunks = StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
     own = _fullest(chunks, first, last)
-    recipe = traits.style.recipe
-    narrow = (Update("optimizer.narrow", HALF * recipe.reads, recipe.weight_bytes),)
-    cast = wire.updates(narrow, chunks.narrow) if np.any(chunks.narrow) else 0.0
+    cast = _narrowed(wire, chunks.narrow, own) if np.any(chunks.narrow) else 0.0
     whole = micros * grid.dp * grid.cp * grid.tp
     total = {name: whole * _total(priced, stages, grid, name) for name in ("flops", "recomputed_flops", "energy_j")}
     update_s = wire.update(own) + cast
@@ -231,7 +229,7 @@ def figures(
         **chunks.columns(),
         send_s=wire.send(),
         optimizer_s=update_s + wire.contended(own) + _newton(wire, stages),
-        gather_s=wire.gather(own),
+        gather_s=wire.gather(own, chunks.narrow),
         rank_parameters=own.total,
         own_parameters=np.where(grid.zero >= 1, own.shared(grid), own.total),
         away_parameters=np.zeros(grid.size),
@@ -250,6 +248,20 @@ def figures(
         recomputed_flops=total["recomputed_flops"],
         energy_j=total["energy_j"],
     )
+
+
+def _narrowed(wire: CommModel, narrow: Floats, own: ParamCount) -> Floats:
+    """Seconds of making both narrow copies of a rank's weights. Where one of them is gathered, a rank casts its shard
+    alone, and makes the other of what it has gathered."""
+    recipe, grid = wire.traits.style.recipe, wire.grid
+    each, gathered = HALF * recipe.reads, recipe.gathered_bytes or HALF
+    all_cast = wire.updates((Update("optimizer.narrow", each, recipe.weight_bytes),), narrow)
+    if gathered >= HALF:
+        return all_cast
+    shard = narrow * np.where(grid.zero >= 1, own.shared(grid) / np.maximum(own.total, 1.0), 1.0)
+    part = wire.updates((Update("optimizer.narrow", each, gathered),), shard)
+    turned = wire.updates((Update("optimizer.transpose", gathered, recipe.weight_bytes - gathered),), narrow)
+    return np.where(gathers_narrow(grid, wire.traits), part + turned, all_cast)
 
 
 def _newton(wire: CommModel, stages: Stages) -> Floats:
@@ -299,8 +311,9 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held, frozen = _held(unit), _frozen(unit)
     summed = _accumulated(wire, held)
-    forward, backward, *leads = wire.passes(unit.forward_s, unit.backward_s + summed, held, frozen, unit.launched_s)
-    by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held, frozen)
+    narrow, both_s = unit.narrow_parameters, (unit.forward_s, unit.backward_s + summed)
+    forward, backward, *leads = wire.passes(*both_s, held, frozen, narrow, unit.launched_s)
+    by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held, frozen, narrow)
     mean = stages.order.size / (grid.pp * grid.vp)
     return LayerCosts(
         forward_s=forward,

@@ -35,6 +35,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_dtype(job.pool, job.model, job.dtype, traits)
     check_pieces(job, engine)
     check_recompute(job.model, job.recipe.recompute, job.load, traits, engine.title)
+    check_gather(job, engine)
     strategy = job.strategy
     check_chips(strategy.ranks)
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
@@ -87,6 +88,18 @@ def check_pieces(job: TrainingJob, engine: TrainingEngine) -> None:
         message = f"{engine.title} {engine.version} does not cut collectives of tensor parallelism into pieces"
         hint = "Leave it out, or use the engine megatron or torchtitan."
         raise InputError(message, where="engine.settings.tp_overlap", hint=hint)
+
+
+def check_gather(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise where an engine does not gather weights in the format of their GEMMs."""
+    if not job.recipe.fp8_param_gather:
+        return
+    where, traits = "engine.settings.fp8_param_gather", engine.traits(job.model, job.recipe.optimizer, job.dtype)
+    if job.dtype not in [one.name for one in traits.recipes] or traits.style.recipe.gathered_bytes is None:
+        able = [one.name for one in traits.recipes if one.gathered_bytes is not None]
+        hint = f"Leave it out, or use {' or '.join(able)}." if able else "Leave it out."
+        message = f"{engine.title} {engine.version} gathers no weights in {job.dtype}"
+        raise InputError(message, where=where, hint=hint)
 
 
 def check_chips(count: int) -> None:

@@ -90,6 +90,7 @@ class Inputs(TypedDict, total=False):
     dp_shard: int
     tp_overlap: bool
     cp_a2a: int
+    fp8_param_gather: bool
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

@@ -220,6 +220,11 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "a ring of the others (Megatron's --hierarchical-context-parallel-sizes N M).",
         default=0, least=0, most=MOST_DEGREE,
     )  # fmt: skip
+    fp8_param_gather: bool = flag(
+        "--fp8-param-gather/--no-fp8-param-gather", "switch", "", "Whether weights are kept and gathered in the format "
+        "of their GEMMs, as Megatron's option of this name and torchao's enable_fsdp_float8_all_gather do.",
+        default=False,
+    )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
         "10,11,11,8. 0 leaves the embedding or the loss a stage of its own.", default=None,
