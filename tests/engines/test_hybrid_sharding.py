@@ -79,7 +79,8 @@ def test_bytes_are_those_of_a_scatter_in_the_group_and_a_sum_across(
         both = wire * ((shards - 1) / shards + 2 * (replicas - 1) / replicas / shards)
         reduced = comm.reduce(held) if zero == 1 else comm.scattered(held)
         assert reduced == pytest.approx(both)
-        gathered = comm.gather(held) if zero == 1 else comm.gathered(held, FrozenWeights(np.zeros(1), np.zeros(1)))
+        none = np.zeros(1)
+        gathered = comm.gather(held, none) if zero == 1 else comm.gathered(held, FrozenWeights(none, none), none)
         assert gathered == pytest.approx(comm.states.weight_bytes * PARAMETERS * (shards - 1) / shards)
 
 
@@ -128,7 +129,7 @@ def test_experts_are_shared_out_over_as_many_replicas(monkeypatch: pytest.Monkey
         ({"engine": "megatron", "zero": 1, "dp_shard": 5}, "cannot be split into 5 equal parts"),
         ({"engine": "megatron@3.0", "zero": 1}, "shards ZeRO 1 over all data-parallel ranks"),
         ({"engine": "deepspeed", "zero": 2}, "Use 3 as zero, or 0 here"),
-        ({"engine": "torch", "zero": 3}, "shards ZeRO 3 over all data-parallel ranks"),
+        ({"engine": "transformers", "zero": 3}, "shards ZeRO 3 over all data-parallel ranks"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], told: str) -> None:

@@ -97,12 +97,11 @@ NUMBERS = (
 TEXTS = (
     "--window-size",
     "--moe-layer-freq",
-    "--recompute-modules",
     "--pipeline-model-parallel-layout",
     "--cp-comm-type",
     "--save",
-    "--offload-modules",
 )
+LISTS = ("--recompute-modules", "--offload-modules")
 SIZES = ("--hierarchical-context-parallel-sizes",)
 CHOICES = {
     "--outer-dp-sharding-strategy": ("no_shard", "optim"),
@@ -119,7 +118,7 @@ CHOICES = {
     "--fp4-format": ("e2m1",),
     "--fp4-recipe": ("nvfp4",),
     "--recompute-granularity": ("full", "selective"),
-    "--recompute-method": ("uniform",),
+    "--recompute-method": ("uniform", "block"),
     "--data-parallel-sharding-strategy": ("optim_grads", "optim_grads_params"),
     "--ckpt-format": ("fsdp_dtensor",),
     "--megatron-fsdp-main-grads-dtype": ("fp32", "bf16", "fp16"),

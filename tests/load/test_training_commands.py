@@ -104,10 +104,10 @@ READ: dict[str, dict[str, Any]] = {
     "trl_sft.sh": {
         "model": "qwen3-8b",
         "engine": "transformers",
-        "strategy": Strategy(dp=4),
-        "settings": {"zero": 3, "recompute": "full", "optimizer": "adamw-bf16", "micro_batch": 2},
+        "strategy": Strategy(dp=4, techniques=("lora:rank=32,targets=qv,dropout=0",)),
+        "settings": {"zero": 3, "recompute": "full", "optimizer": "adamw", "micro_batch": 2},
         "load": TrainingLoad(seq=2048, global_batch=64, tokens=1000.0 * 64 * 2048),
-        "noted": {"--packing (bfd)", "--use_peft", "--lora_r 32", "--lora_alpha 16", "engine.settings.zero"},
+        "noted": {"--packing (bfd)", "engine.settings.zero"},
     },
     "trl_sft.yaml": {
         "model": "qwen3-8b",

@@ -1,5 +1,4 @@
-"""Adapters under the built-in runner: beside a network and a loop in plain PyTorch, and however a plan cuts the work up,
-the same is learnt."""
+"""Adapters under the built-in runner: what plain PyTorch learns, however a plan cuts the work up."""
 
 from __future__ import annotations
 

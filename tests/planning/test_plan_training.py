@@ -17,6 +17,7 @@ from gnomon.api.plan_training import plan_training
 from gnomon.api.simulate_training import simulate_training
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid
+from gnomon.engines.training.grid import SELDOM_CHOSEN
 from gnomon.engines.training.job import check_job
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.load import config_of, parse_pool
@@ -122,7 +123,13 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
             zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2)
             if SCHEDULES[schedule].splits_backward:
                 zeros, modes = range(2) if dp > 1 else (0,), (0,)
-            beside = (1, 0, 1, tp, 0, 0, 0)  # neither context nor expert parallelism, nor what plans seldom choose
+            beside = (
+                1,
+                0,
+                1,
+                tp,
+                *(0 for _ in SELDOM_CHOSEN),
+            )  # neither context nor expert parallelism, nor what plans seldom choose
             expected |= {
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
             }

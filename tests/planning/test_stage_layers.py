@@ -76,7 +76,6 @@ def test_chunks_of_interleaved_stages() -> None:
         ("16,16", {}, r"2 stages are given, and pp x vp is 4. Give 4 counts"),
         ("9,x,9,5", {}, r"is not a list of counts"),
         ("16,0,8,8", {}, r"a stage of 16,0,8,8 has no layer"),
-        ("9,9,9,5", {"engine": "torch"}, r"equal numbers of layers.*megatron or torchtitan"),
         ("9,9,9,5", {"engine": "megatron@3.0"}, r"equal numbers of layers"),
         ("9,9,9,5", {"engine": "deepspeed", "sequence_parallel": False}, r"equal numbers of layers"),
         ("9,9,9,5", {"techniques": ("vocabulary-parallel",)}, r"vocabulary-parallel is not priced"),

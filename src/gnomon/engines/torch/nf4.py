@@ -22,8 +22,9 @@ OWN = "PyTorch's operators"
 class Packed(Protocol):
     """A matrix in nf4."""
 
-    kernel: str
-    """What dequantises it."""
+    @property
+    def kernel(self) -> str:
+        """What dequantises it."""
 
     def unpack(self) -> Tensor:
         """The matrix in its working format."""
