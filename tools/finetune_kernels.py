@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tools.training_kernels import Bench, Call, Row, fixed, write_table
@@ -168,6 +169,49 @@ def _permuted(bench: Bench, experts: int, x: Any) -> Iterator[Row]:
         yield _row(f"permute.{name}", "bf16", bench.burst_us(call), **sizes)
 
 
+def routed(bench: Bench) -> Iterator[Row]:
+    """What the built-in runner does around experts, forward and back, with the bytes that it is priced by."""
+    from gnomon.engines.torch.experts import MixtureOfExperts
+    from gnomon.spec import MoeFfn
+
+    torch = bench.torch
+    for experts, topk, hidden, tokens in ((64, 8, 2048, 8192), (128, 8, 2048, 4096), (8, 2, 4096, 8192)):
+        with torch.device("cuda"):
+            mixture = MixtureOfExperts(hidden, MoeFfn(experts=experts, topk=topk, inner=256)).bfloat16()
+        scores = bench.random(tokens, experts).requires_grad_()
+        shares, chosen = mixture.shares_of(scores)
+        order, back, _ = mixture.ordered(chosen)
+        rows, given = (bench.random(count, hidden).requires_grad_() for count in (tokens, tokens * topk))
+        sort_us = bench.burst_us(fixed(mixture.ordered, chosen))
+        parts: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
+            "choose": (partial(_first, mixture.shares_of, scores), (scores,), experts * tokens),
+            "permute": (partial(mixture.permuted, rows, order, back), (rows,), given.numel()),
+            "unpermute": (partial(mixture.summed, given, order, back, shares), (given, shares), given.numel()),
+        }
+        for name, (run, inputs, values) in parts.items():
+            more = sort_us if name == "choose" else 0.0
+            yield from _both_ways(bench, name, run, inputs, values, topk, more)
+
+
+def _first(function: Callable[..., Any], *operands: Any) -> Any:
+    return function(*operands)[0]
+
+
+def _both_ways(
+    bench: Bench, name: str, run: Callable[[], Any], inputs: tuple[Any, ...], values: int, topk: int, more_us: float
+) -> Iterator[Row]:
+    """A part of the routing and its gradient. `more_us` is what goes with it and has no gradient."""
+    from gnomon.engines.torch.style import routing_streams
+
+    torch, stream, made = bench.torch, routing_streams(topk)[name], run()
+    with torch.no_grad():
+        forward_us = bench.burst_us(lambda _i: run()) + more_us
+    gradient = fixed(torch.autograd.grad, made, inputs, torch.randn_like(made), retain_graph=True)
+    for kind, time_us, one in (("", forward_us, stream), (".backward", bench.burst_us(gradient), stream.backward)):
+        sizes = {"bytes_read": 2.0 * values * one.reads, "bytes_written": 2.0 * values * one.writes}
+        yield _row(f"experts.{name}{kind}", "bf16", time_us, **sizes)
+
+
 def scaled(bench: Bench) -> Iterator[Row]:
     """GEMMs in fp8 with a scale for each tensor, each row, or each block."""
     torch = bench.torch
@@ -277,7 +321,7 @@ def _timed_us(call: Call) -> float:
 
 PARTS = {
     "nf4": nf4, "low_rank": low_rank, "narrow_updates": narrow_updates, "newton_schulz": newton_schulz,
-    "grouped": grouped, "scaled": scaled, "copies": copies, "host_updates": host_updates,
+    "grouped": grouped, "routed": routed, "scaled": scaled, "copies": copies, "host_updates": host_updates,
 }  # fmt: skip
 
 if __name__ == "__main__":

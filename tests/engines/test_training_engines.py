@@ -332,7 +332,7 @@ def test_unknown_engines_name_what_is_known() -> None:
         training_engine("vllm")
 
 
-@pytest.mark.parametrize("engine", [*PARTED, "torch"])
+@pytest.mark.parametrize("engine", [*PARTED, "torch@2.0"])
 def test_mixtures_of_experts_are_refused(engine: str) -> None:
     with pytest.raises(InputError, match=r"mixture"):
         search("qwen3-30b-a3b", "H100:16", engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,3 +97,28 @@ def test_kept_bytes_of_the_products() -> None:
     bent = 2 * (TOPK * INNER + 32) * TOKENS
     found = sum(size for place, size in kept.items() if place not in weights)
     assert found == pytest.approx(sum(sizes[name] for name in names) * TOKENS + bent, rel=1e-12)
+
+
+def test_kept_bytes_of_the_built_in_runners_mixture() -> None:
+    """Every tensor that its autograd keeps, once, but the weights and what is a number per row or per expert."""
+    from gnomon.engines.torch.experts import MixtureOfExperts
+    from gnomon.engines.torch.style import style
+
+    model = replace(MODEL, blocks=(replace(MODEL.blocks[0], ffn=replace(MODEL.blocks[0].ffn, shared_inner=0)),))
+    network = MixtureOfExperts(HIDDEN, model.blocks[0].ffn).bfloat16()
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, 0.0, 0.05)
+    kept, weights = {}, {weight.untyped_storage().data_ptr() for weight in network.parameters()}
+
+    def pack(tensor: Any) -> Any:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    x = torch.randn(1, TOKENS, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        given = network(x)
+    given.backward(torch.randn_like(given))
+    taped = layer(model, model.blocks[0], Cut(seq=TOKENS), style(model))
+    names = {name for node in taped.nodes if node.name.startswith("ffn.") for name in node.keeps} - {"between"}
+    found = sum(size for place, size in kept.items() if place not in weights)
+    assert found == pytest.approx(sum(taped.sizes[name] for name in names) * TOKENS, rel=0.003)

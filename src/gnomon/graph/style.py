@@ -147,6 +147,15 @@ class KernelStyle:
     """That of its gradient, where it is another."""
     uncached: float = 0.0
     """Kernels below this efficiency are bound by their own instructions and gain nothing from a cache."""
+    choose: Stream | None = None
+    """From a router's scores to the order of rows, in values per score; None where one kernel does it."""
+    choice_bytes: float = 0.0
+    """What that saves of each expert that a token visits, beside shares of all experts."""
+    permute: Stream | None = None
+    """Rows into the order of experts, in values per row; None where a kernel moves each once, both ways."""
+    unpermute: Stream | None = None
+    """And back, where a token's rows are added up, weighed with their shares, for which what experts give is saved;
+    None where a kernel does it, and shares are multiplied in with the activation."""
     routes_once: bool = False
     """A token is sent to another node once for all experts it visits there, and handed on inside (DeepEP); else a copy
     for each expert crosses."""

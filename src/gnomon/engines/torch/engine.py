@@ -12,7 +12,7 @@ from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wide import efficient_attention, in_four_bytes
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.style import KernelStyle, Stream
-from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Model, MoeFfn, Recipe, Strategy, TrainingLoad
 
 VERSIONS = ENGINE.versions
 """Of 2023, whose measurements are published (Composer and llm-foundry: FSDP, attention in Triton by FlashAttention's
@@ -77,6 +77,9 @@ class Torch:
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         checks.check(model, strategy, recipe, load, dtype)
-        if model.is_moe:
-            message = f"{model.name} is a mixture of experts, which {self.title} runs one by one and is not priced with"
+        if model.is_moe and self.version != VERSIONS[-1]:
+            message = f"mixtures of experts under {self.title} {self.version} are not priced, and {model.name} is one"
+            raise InputError(message, where="model", hint=f"Use --engine torch@{VERSIONS[-1]}.")
+        if any(isinstance(block.ffn, MoeFfn) and block.ffn.bias for block in model.blocks):
+            message = f"{model.name} has experts with biases, which {self.title} runs one by one and is not priced with"
             raise InputError(message, where="model", hint="Use --engine megatron; `gnomon export` writes what runs it.")

@@ -24,8 +24,8 @@ Tensor = Any
 Rope = tuple[Tensor, Tensor]
 
 _ATEN = torch.ops.aten
-MATRICES = frozenset({_ATEN.mm.default, _ATEN.addmm.default})
-"""GEMMs with weights."""
+MATRICES = frozenset({_ATEN.mm.default, _ATEN.addmm.default, _ATEN._grouped_mm.default})
+"""GEMMs with weights, and those of experts."""
 SAVED = MATRICES | frozenset(
     {
         _ATEN.bmm.default,  # attention without a fused kernel

@@ -43,15 +43,21 @@ class MuonUpdate:
 
     def __init__(self, masters: Mapping[str, Any], place: Any, rate: float, dtype: Any = torch.bfloat16) -> None:
         self.place, self.rate, self.dtype = place, rate, dtype
-        chosen = {name: one for name, one in masters.items() if name.startswith("layers.") and one.dim() == 2}
-        self.momenta = {name: torch.zeros_like(one, requires_grad=False) for name, one in chosen.items()}
-        self.matrices = chosen
+        chosen = {name: one for name, one in masters.items() if name.startswith("layers.") and one.dim() > 1}
+        self.stacks = {name: one for name, one in chosen.items() if one.dim() > 2}
+        self.matrices = {name: one for name, one in chosen.items() if one.dim() == 2}
+        for name, stack in self.stacks.items():  # of experts, each a full matrix wherever it is
+            self.matrices |= {f"{name}.{place}": one for place, one in enumerate(stack.detach())}
+        self.momenta = {name: torch.zeros_like(one, requires_grad=False) for name, one in self.matrices.items()}
         rest = [one for name, one in masters.items() if name not in chosen]
         fused = all(one.device.type == "cuda" for one in rest)
         self.other = torch.optim.AdamW(rest, lr=rate, fused=fused) if rest else None
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self) -> None:
+        for name, stack in self.stacks.items():
+            for place, gradient in enumerate(stack.grad):
+                self.matrices[f"{name}.{place}"].grad = gradient
         for together in self._batches():
             whole = self._exchanged([self._moved(name) for name in together], together)
             for name, update in zip(together, whole, strict=True):

@@ -205,12 +205,16 @@ def _initial(name: str, empty: Any, seed: int, place: Place) -> Tensor:
     """A whole weight in fp32: the number it starts at, where it has one, else drawn."""
     full = torch.empty(empty.shape, dtype=torch.float32, device=place.device)
     start = getattr(empty, "start_at", None)
-    if start is None and empty.dim() == 1:
+    first = getattr(empty, "first_of_stack", None)
+    if start is None and empty.dim() == (1 if first is None else 2):
         start = 0.0 if name.endswith("bias") else 1.0
     if start is not None:
         return full.fill_(start)
-    chance = torch.Generator(place.device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-    return full.normal_(0.0, WEIGHT_STD, generator=chance)
+    for number, matrix in enumerate([full] if first is None else full, first or 0):
+        own = name if first is None else f"{name}.{number}"
+        chance = torch.Generator(place.device).manual_seed(zlib.crc32(f"{seed} {own}".encode()))
+        matrix.normal_(0.0, WEIGHT_STD, generator=chance)
+    return full
 
 
 def _shard(module: nn.Module, working: Any, recipe: Recipe, mesh: Any) -> None:

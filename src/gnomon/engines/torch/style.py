@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.training.traits import Optimizer, Update
 from gnomon.graph.style import KernelStyle, Stream
-from gnomon.spec import Model
+from gnomon.spec import Model, MoeFfn
+
+CHOICE_KERNELS = (17, 9)
+"""A router's scores to fp32, their softmax, the highest, their shares, rows sorted by expert, their ends, the way back;
+and the gradient of shares."""
+CHOICE_BYTES = 30.0
+"""Of an expert that a token visits: its number, and its row there and back, in eight bytes each; its
+share in fp32 and in the working format."""
 
 
 def style(model: Model) -> KernelStyle:
@@ -20,7 +28,13 @@ def style(model: Model) -> KernelStyle:
         efficiencies = efficiency[name], efficiency.get(f"{name}.backward", efficiency[name])
         return Stream(reads, writes, back_reads, back_writes, *kernels, *efficiencies)
 
+    topk = max((block.ffn.topk for block in model.blocks if isinstance(block.ffn, MoeFfn)), default=1)
+    routing = routing_streams(topk)
     return KernelStyle(
+        choose=routing["choose"],
+        permute=routing["permute"],
+        unpermute=routing["unpermute"],
+        choice_bytes=CHOICE_BYTES,
         norm=stream("layer_norm" if model.norm_bias else "rms_norm", 1, 1, 4, 1, kernels=(1, 2)),
         rope=stream("rope", 5, 4, 5.5, 4.5, kernels=(7, 8)),
         residual=stream("add", 2, 1, 0, 0),
@@ -37,6 +51,20 @@ def style(model: Model) -> KernelStyle:
         keeps_gathered=True,
         overlap_by_weight=False,
     )
+
+
+def routing_streams(topk: int) -> dict[str, Stream]:
+    """What `gnomon.engines.torch.experts` does around experts: rows are indexed, and summed in a kernel apart."""
+    found = {
+        "choose": Stream(5, 4, 6, 5, *CHOICE_KERNELS),
+        "permute": Stream(1, 1, 2, 1 + 1 / topk, 1, 2),
+        "unpermute": Stream(3, 2 + 1 / topk, 3 + 2 / topk, 3, 3, 4),
+    }
+    each = efficiencies()
+    return {
+        name: replace(one, efficiency=each[f"experts.{name}"], gradient_efficiency=each[f"experts.{name}.backward"])
+        for name, one in found.items()
+    }
 
 
 def optimizers() -> Mapping[str, Optimizer]:

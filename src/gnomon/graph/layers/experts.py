@@ -120,6 +120,14 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
         "ffn.router", "", read, {"ffn.scores": n}, writer.model.hidden, cut.rows, ffn.router_bias, cut.dtype
     )
     yield replace(gate, parameters=gate.parameters + n * ffn.correction)
+    if writer.style.choose is not None:
+        node = writer.elementwise("ffn.choose", writer.style.choose, n, ("ffn.scores",), {}, False, cut.rows)
+        writer.sizes |= {
+            "ffn.shares": n * SCORE_BYTES * cut.share,
+            "ffn.chosen": ffn.topk * writer.style.choice_bytes * cut.share,
+        }
+        yield replace(node, writes=("ffn.shares", "ffn.chosen"), keeps=("ffn.shares", "ffn.chosen"))
+        return
     writer.sizes |= {"ffn.shares": n * SCORE_BYTES * cut.share, "ffn.map": n * MAP_BYTES * cut.share}
     read_bytes, made = n * writer.value, n * (SCORE_BYTES + MAP_BYTES)
     yield TapeNode(
@@ -136,7 +144,10 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
     cut, hidden = writer.cut, _wide(writer, ffn)
     rows = Rows("tokens", ffn.topk * cut.share)
     now = "permuted"
-    yield _moved(writer, "ffn.permute", read, now, rows, hidden)
+    if writer.style.permute is None:
+        yield _moved(writer, "ffn.permute", read, now, rows, hidden)
+    else:
+        yield writer.rowed("ffn.permute", writer.style.permute, hidden, (read,), now, False, rows)
     if cut.ep > 1:
         yield _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", rows, ffn)
         now = "arrived"
@@ -153,7 +164,9 @@ def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """Two grouped GEMMs, one matrix per expert of this rank, with the activation between."""
     hidden, rows, inner = _wide(writer, ffn), rows_of(writer, ffn), ffn.inner // writer.cut.expert_tp
     up = {"expert.gate": inner, "expert.up": inner} if ffn.gated else {"expert.up": inner}
-    yield _gemms(writer, "ffn.experts.up", ffn, read, up, hidden)
+    for matrices in [up] if writer.style.joined else [{name: inner} for name in up]:
+        name = "ffn.experts.up" if "expert.up" in matrices else "ffn.experts.gate"
+        yield _gemms(writer, name, ffn, read, matrices, hidden)
     if ffn.gated:
         yield from writer.gate("ffn.experts.", inner, ("expert.gate", "expert.up"), "expert.active", rows)
     else:
@@ -195,7 +208,12 @@ def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
     if cut.ep > 1:
         yield _sent(writer, "ffn.combine", "all_to_all", now, "returned", rows, ffn)
         now = "returned"
-    yield _moved(writer, "ffn.unpermute", now, written, rows, hidden, cut.share)
+    if writer.style.unpermute is None:
+        yield _moved(writer, "ffn.unpermute", now, written, rows, hidden, cut.share)
+        return
+    node = writer.rowed("ffn.unpermute", writer.style.unpermute, hidden, (now,), "ffn.given", False, rows)
+    writer.sizes[written] = hidden * writer.value * cut.share
+    yield replace(node, writes=(written, "ffn.given"), keeps=("ffn.given",))
 
 
 def _moved(writer: Writer, name: str, read: str, written: str, rows: Rows, hidden: int, share: float = 0.0) -> TapeNode:

@@ -18,6 +18,9 @@ class Lora(RunnerTechnique):
 
     def check(self, job: TrainingJob, values: Values) -> None:
         strategy, recipe = job.strategy, job.recipe
+        if job.model.is_moe:
+            message = f"the built-in runner has no adapters of experts, and {job.model.name} is a mixture of them"
+            raise InputError(message, where=WHERE, hint="Use a dense model.")
         if strategy.pp > 1 and schedule(recipe.schedule).splits_backward:
             message = (
                 f"the built-in runner does not split backward passes over frozen weights, as {recipe.schedule} does"
