@@ -12,7 +12,7 @@ from gnomon.spec.training_job import TrainingJob
 WHERE = "strategy.techniques"
 
 
-class Lora(RunnerTechnique):
+class RunsLora(RunnerTechnique):
     name = "lora"
     packed = magnitudes = False
 
@@ -48,14 +48,14 @@ class Lora(RunnerTechnique):
         return Adapting(shape, job.dtype)
 
 
-class Qlora(Lora):
+class RunsQlora(RunsLora):
     name = "qlora"
     packed = True
 
 
-class Dora(Lora):
+class RunsDora(RunsLora):
     name = "dora"
     magnitudes = True
 
 
-TECHNIQUES = (Lora(), Qlora(), Dora())
+TECHNIQUES = (RunsLora(), RunsQlora(), RunsDora())
