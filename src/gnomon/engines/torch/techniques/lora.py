@@ -18,6 +18,9 @@ class RunsLora(RunnerTechnique):
 
     def check(self, job: TrainingJob, values: Values) -> None:
         strategy, recipe = job.strategy, job.recipe
+        if job.model.is_moe:
+            message = f"the built-in runner trains no adapters beside experts, which {job.model.name} has"
+            raise InputError(message, where="model", hint="Use a dense network.")
         if strategy.pp > 1 and schedule(recipe.schedule).splits_backward:
             message = (
                 f"the built-in runner does not split backward passes over frozen weights, as {recipe.schedule} does"
