@@ -23,7 +23,7 @@ from gnomon.engines.transformers.engine import Transformers
 from gnomon.graph.layers import Cut, layer
 from gnomon.graph.tape import Tape
 from gnomon.spec import Model
-from gnomon.techniques.adapters import Adapters, nf4_bytes
+from gnomon.techniques.adapters import AdapterPass, nf4_bytes
 
 pytestmark = pytest.mark.oracle
 
@@ -54,7 +54,7 @@ class Unpacked(torch.autograd.Function):  # type: ignore[misc]
 class Adapted(nn.Module):  # type: ignore[misc]
     """A frozen matrix with an adapter. `library` is whose order of operators it has."""
 
-    def __init__(self, base: nn.Linear, how: Adapters) -> None:
+    def __init__(self, base: nn.Linear, how: AdapterPass) -> None:
         super().__init__()
         self.base, self.how = base, how
         wide = torch.float32 if how.style.casts_input else base.weight.dtype
@@ -82,7 +82,7 @@ class Adapted(nn.Module):  # type: ignore[misc]
             return (self.base.weight + SCALE * (self.b @ self.a)).norm(dim=1)
 
 
-def adapt(module: Any, how: Adapters) -> None:
+def adapt(module: Any, how: AdapterPass) -> None:
     """Freeze a layer, and put adapters beside its matrices."""
     module.requires_grad_(False)
     targets = {"all-linear": ("q", "k", "v", "out", "gate", "up", "down"), "attention": ("q", "k", "v", "out"),
@@ -93,12 +93,12 @@ def adapt(module: Any, how: Adapters) -> None:
                 setattr(parent, name, Adapted(child, how))
 
 
-def taped(model: Model, how: Adapters) -> Tape:
+def taped(model: Model, how: AdapterPass) -> Tape:
     return layer(model, model.blocks[0], Cut(seq=48), style(model), (how,))
 
 
-def adapters(kind: str, of: AdapterStyle = ADAPTERS) -> Adapters:
-    return Adapters(style=of, rank=RANK, **KINDS[kind])
+def adapters(kind: str, of: AdapterStyle = ADAPTERS) -> AdapterPass:
+    return AdapterPass(style=of, rank=RANK, **KINDS[kind])
 
 
 def running(model: str, kind: str, mode: str = "none") -> Running:
@@ -150,7 +150,7 @@ def test_bytes_of_nf4(double: bool) -> None:
 class Network(nn.Module):  # type: ignore[misc]
     """A network of transformers with PEFT's adapters beside its matrices, and inputs that have gradients."""
 
-    def __init__(self, model: str, how: Adapters, recompute: str, wide: bool) -> None:
+    def __init__(self, model: str, how: AdapterPass, recompute: str, wide: bool) -> None:
         from tools import decoders
 
         super().__init__()

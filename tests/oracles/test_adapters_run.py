@@ -127,10 +127,10 @@ def test_what_is_trained_is_what_is_priced(targets: str) -> None:
     from gnomon.engines.torch.engine import ADAPTERS
     from gnomon.engines.torch.style import style
     from gnomon.graph.layers import Cut, layer
-    from gnomon.techniques.adapters import Adapters
+    from gnomon.techniques.adapters import AdapterPass
 
     (told,) = run(asked(ALONE, f"lora:rank=8,targets={targets}"))["techniques"]
-    how = Adapters(style=ADAPTERS, rank=8, targets=targets)
+    how = AdapterPass(style=ADAPTERS, rank=8, targets=targets)
     tape = layer(JOB.model, JOB.model.blocks[0], Cut(seq=JOB.load.seq), style(JOB.model), (how,))
     assert told["lora"]["trained_parameters"] == JOB.model.layers * tape.parameters
 

@@ -48,7 +48,7 @@ DROPOUT = Parameter("dropout", "share of an adapter's inputs that is dropped", d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adapters:
+class AdapterPass:
     """A pass over the operators of a network."""
 
     style: AdapterStyle
@@ -142,7 +142,7 @@ def _widened_and_narrowed(widen: Stream) -> Stream:
 class _Adapted:
     """One matrix and what stands beside it."""
 
-    def __init__(self, how: Adapters, writer: Writer, node: TapeNode, gemm: Gemm) -> None:
+    def __init__(self, how: AdapterPass, writer: Writer, node: TapeNode, gemm: Gemm) -> None:
         assert isinstance(gemm.n, int) and isinstance(gemm.k, int) and isinstance(gemm.m, Rows)
         assert isinstance(gemm.batch, int)
         self.how, self.style, self.writer, self.node = how, how.style, writer, node
@@ -322,10 +322,10 @@ def unsupported(case: TrainingCase, rank: int, targets: str) -> Iterator[Rejecti
     yield rank % split != 0, lambda row: f"a rank of {rank} cannot be sharded over {plans.tp[row]} ranks"
 
 
-def pass_of(case: TrainingCase, values: Mapping[str, Any], **more: Any) -> Adapters | None:
+def pass_of(case: TrainingCase, values: Mapping[str, Any], **more: Any) -> AdapterPass | None:
     """The pass that an engine's library of adapters makes; None where it has none."""
     style = case.traits.adapters
     if style is None:
         return None
     shape = {"rank": int(values["rank"]), "targets": str(values["targets"]), "dropout": float(values["dropout"])}
-    return Adapters(style=style, **shape, **more)  # type: ignore[arg-type]
+    return AdapterPass(style=style, **shape, **more)  # type: ignore[arg-type]

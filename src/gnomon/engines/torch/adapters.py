@@ -39,7 +39,7 @@ class Unpacked(torch.autograd.Function):  # type: ignore[misc]
     """A matrix that is dequantised for each of its GEMMs; nothing is saved but its packed form."""
 
     @staticmethod
-    def forward(context: Any, x: Tensor, packed: nf4.Packed, bias: Tensor | None) -> Tensor:
+    def forward(context: Any, x: Tensor, packed: nf4.Nf4Matrix, bias: Tensor | None) -> Tensor:
         context.packed = packed
         return F.linear(x, packed.unpack(), bias)
 
@@ -51,7 +51,7 @@ class Unpacked(torch.autograd.Function):  # type: ignore[misc]
 class FrozenLinear(nn.Linear):  # type: ignore[misc]
     """A matrix that is not trained. Any nn.Linear becomes one in place, so that its weight keeps its name."""
 
-    packed: nf4.Packed | None = None
+    packed: nf4.Nf4Matrix | None = None
     ready = False
     """Whether its weight has been drawn, and packed where it is."""
 

@@ -19,7 +19,7 @@ CODES = (
 OWN = "PyTorch's operators"
 
 
-class Packed(Protocol):
+class Nf4Matrix(Protocol):
     """A matrix in nf4."""
 
     @property
@@ -30,7 +30,7 @@ class Packed(Protocol):
         """The matrix in its working format."""
 
 
-def pack(weight: Tensor, double: bool) -> Packed:
+def pack(weight: Tensor, double: bool) -> Nf4Matrix:
     """A matrix in nf4; with `double` its scales are in eight bits."""
     if weight.is_cuda and find_spec("bitsandbytes"):
         return _ByBitsandbytes.of(weight, double)
@@ -44,7 +44,7 @@ class _ByBitsandbytes:
     kernel: str
 
     @classmethod
-    def of(cls, weight: Tensor, double: bool) -> Packed:
+    def of(cls, weight: Tensor, double: bool) -> Nf4Matrix:
         import bitsandbytes
 
         packed, state = bitsandbytes.functional.quantize_4bit(
@@ -71,7 +71,7 @@ class _ByTorch:
     kernel: str = OWN
 
     @classmethod
-    def of(cls, weight: Tensor, double: bool) -> Packed:
+    def of(cls, weight: Tensor, double: bool) -> Nf4Matrix:
         blocks = weight.detach().float().view(-1, BLOCK)
         scales = blocks.abs().amax(1).clamp(min=1e-12)
         codes = torch.tensor(CODES, device=weight.device)

@@ -206,12 +206,7 @@ def figures(
     sent = sent_bytes(most_tokens(model, load, grid), model.hidden, wire.dtype, grid)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     first, last = priced["embedding"], priced["head"]
-    copied = _copied(model, grid)
-    last = replace(
-        last,
-        parameters=last.parameters + copied * (first.parameters > 0),
-        frozen=last.frozen + copied * (first.parameters == 0),
-    )
+    last = _with_copy(last, first, _copied(model, grid))
     ends = {name: _end(wire, unit) for name, unit in (("first", first), ("last", last))}
     kinds = [_layer(wire, priced[name], stages, grid) for name in stages.names]
     chunks = StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
@@ -274,6 +269,12 @@ def _newton(wire: CommModel, stages: Stages) -> Floats:
 
 def _held(unit: LayerCost) -> ParamCount:
     return ParamCount(unit.parameters - unit.experts, unit.experts)
+
+
+def _with_copy(last: LayerCost, first: LayerCost, copied: Floats | float) -> LayerCost:
+    """A head with the copy of a tied embedding, which learns where the embedding does."""
+    learns = first.parameters > 0
+    return replace(last, parameters=last.parameters + copied * learns, frozen=last.frozen + copied * ~learns)
 
 
 def _frozen(unit: LayerCost) -> FrozenWeights:

@@ -12,15 +12,15 @@ from gnomon.spec.training_job import TrainingJob
 WHERE = "strategy.techniques"
 
 
-class Lora(RunnerTechnique):
+class RunsLora(RunnerTechnique):
     name = "lora"
     packed = magnitudes = False
 
     def check(self, job: TrainingJob, values: Values) -> None:
         strategy, recipe = job.strategy, job.recipe
         if job.model.is_moe:
-            message = f"the built-in runner has no adapters of experts, and {job.model.name} is a mixture of them"
-            raise InputError(message, where=WHERE, hint="Use a dense model.")
+            message = f"the built-in runner trains no adapters beside experts, which {job.model.name} has"
+            raise InputError(message, where="model", hint="Use a dense network.")
         if strategy.pp > 1 and schedule(recipe.schedule).splits_backward:
             message = (
                 f"the built-in runner does not split backward passes over frozen weights, as {recipe.schedule} does"
@@ -51,14 +51,14 @@ class Lora(RunnerTechnique):
         return Adapting(shape, job.dtype)
 
 
-class Qlora(Lora):
+class RunsQlora(RunsLora):
     name = "qlora"
     packed = True
 
 
-class Dora(Lora):
+class RunsDora(RunsLora):
     name = "dora"
     magnitudes = True
 
 
-TECHNIQUES = (Lora(), Qlora(), Dora())
+TECHNIQUES = (RunsLora(), RunsQlora(), RunsDora())
