@@ -49,7 +49,7 @@ RUN_FIELDS = {
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
     words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4 --tp-overlap --cp-a2a 2"
-    words += " --fp8-param-gather"
+    words += " --fp8-param-gather --bf16-layers 1,1"
     words += " --with checkpoints --with vocabulary-parallel:barriers=2"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += (
@@ -77,6 +77,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "tp_overlap": True,
         "cp_a2a": 2,
         "fp8_param_gather": True,
+        "bf16_layers": "1,1",
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,

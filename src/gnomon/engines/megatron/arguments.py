@@ -92,9 +92,6 @@ NOT_MODELLED = {
         "moe-router-force-load-balancing"
     ),
     "registered buffers of NCCL": "nccl-ub use-nccl-ub nccl-communicator-config-path sharp-enabled-group",
-    "the first and last layers in bf16": (
-        "first-last-layers-bf16 num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"
-    ),
     "weights gathered in four bits": "fp4-param-gather",
     "sequences of several documents": "variable-seq-lengths sft-packing hybrid-context-parallel",
     "logits in 16 bits": "fp16-lm-cross-entropy",

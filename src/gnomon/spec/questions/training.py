@@ -225,6 +225,10 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "of their GEMMs, as Megatron's option of this name and torchao's enable_fsdp_float8_all_gather do.",
         default=False,
     )  # fmt: skip
+    bf16_layers: str | None = flag(
+        "--bf16-layers", "text", "N,N", "First and last layers whose GEMMs stay in bf16 where others run in eight bits "
+        "or fewer: 1,1 (Megatron's --first-last-layers-bf16).", default=None,
+    )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
         "10,11,11,8. 0 leaves the embedding or the loss a stage of its own.", default=None,
