@@ -104,6 +104,7 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
     words = f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto --power-limit 400W"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += " --objective longest-context --longest-context --deadline 30d --budget 1.5M$"
+    words += " --fp8-param-gather --bf16-layers 1,1"
     assert run(f"{words}{RUN}".split()) == 0
     ((name, (question,), _),) = calls.made
     assert name == "plan_training"
@@ -115,6 +116,8 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "tokens": 1.5e12,
         "optimizer": "adamw-bf16",
         "dtype": "bf16",
+        "fp8_param_gather": True,
+        "bf16_layers": "1,1",
         "engine": "torch",
         "techniques": ("auto",),
         "power_limit_w": 400.0,

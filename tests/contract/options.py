@@ -434,6 +434,9 @@ plan train qwen2-vl-2b --cluster H100:2 --seq 2048 --global-batch 4 --images 1
   --freeze vision
 plan train t5-large --cluster H100:2 --seq 512 --global-batch 4
   --source 128
+plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4 --dtype fp8-current
+  --fp8-param-gather
+  --bf16-layers 1,1
 plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4
   --mtp-layers 1
 simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --ep 4

@@ -315,3 +315,29 @@ def test_layers_in_bf16_are_those_of_bf16() -> None:
 def test_layers_that_cannot_be_in_bf16_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         step(**given)
+
+
+@pytest.mark.parametrize("settings", [{"fp8_param_gather": True}, {"bf16_layers": "2,4"}])
+def test_a_search_has_settings_of_formats_in_every_plan(settings: dict[str, Any]) -> None:
+    """The best plan has them, and its step is that of the same plan simulated."""
+    asked: dict[str, Any] = {"seq": 4096, "global_batch": 16, "dtype": "fp8-current"}
+    found = gnomon.plan_training(MODEL, cluster="B200:8", **asked, **settings).best
+    own = found.plan.engine.settings
+    assert {name: own[name] for name in settings} == settings
+    degrees = {name: getattr(found.plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "dp")}
+    same = gnomon.simulate_training(MODEL, on="B200:8", **asked, **(dict(own) | degrees))
+    assert same.step_time_s.value == found.step_time_s.value
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fp8_param_gather": True, "dtype": "bf16"}, "GEMMs in bf16 read weights as they are kept"),
+        ({"fp8_param_gather": True, "dtype": "nvfp4"}, "weights are not gathered in nvfp4"),
+        ({"bf16_layers": "1,1", "dtype": "fp8"}, "scales are those of earlier steps"),
+        ({"bf16_layers": "20,20", "dtype": "mxfp8"}, "more than the 32 layers"),
+    ],
+)
+def test_a_search_refuses_what_no_plan_could_have(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gnomon.plan_training(MODEL, cluster="B200:8", seq=4096, global_batch=16, **given)

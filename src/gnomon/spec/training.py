@@ -135,6 +135,8 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(map(int, words)) if all(word.strip().isdecimal() for word in words) else ()
 
 
+PRECISION = ("fp8_param_gather", "bf16_layers")
+"""Fields of a recipe that say more of formats than a plan's own."""
 SELDOM: Mapping[str, Any] = {one.name: one.default for one in fields(Recipe) if one.metadata.get("seldom")}
 """Fields of a recipe that most plans leave alone, with their defaults: a plan names them where it sets them."""
 

@@ -32,8 +32,7 @@ def check_job(job: TrainingJob) -> None:
     _check_cuts(job)
     check_shards(job.model, job.strategy, job.recipe)
     _check_pieces(job)
-    _check_gather(job)
-    _check_wide(job)
+    check_narrow(job)
 
 
 def not_trained_on(chip: Chip, engine: str) -> str:
@@ -131,6 +130,12 @@ def _check_pieces(job: TrainingJob) -> None:
     if strategy.tp > job.pool.per_node:
         message = f"pieces are copied inside a node, and {strategy.tp} ranks take more than its {job.pool.per_node}"
         raise InputError(message, where=where, hint=f"Use a tp of {job.pool.per_node} or less, or leave it out.")
+
+
+def check_narrow(job: TrainingJob) -> None:
+    """Raise for settings of formats that do not go with the plan's."""
+    _check_gather(job)
+    _check_wide(job)
 
 
 def _check_gather(job: TrainingJob) -> None:
