@@ -49,7 +49,7 @@ RUN_FIELDS = {
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
     words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4 --tp-overlap --cp-a2a 2"
-    words += " --fp8-param-gather"
+    words += " --fp8-param-gather --bf16-layers 1,1"
     words += " --with checkpoints --with vocabulary-parallel:barriers=2"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += (
@@ -77,6 +77,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "tp_overlap": True,
         "cp_a2a": 2,
         "fp8_param_gather": True,
+        "bf16_layers": "1,1",
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,
@@ -103,6 +104,7 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
     words = f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto --power-limit 400W"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += " --objective longest-context --longest-context --deadline 30d --budget 1.5M$"
+    words += " --fp8-param-gather --bf16-layers 1,1"
     assert run(f"{words}{RUN}".split()) == 0
     ((name, (question,), _),) = calls.made
     assert name == "plan_training"
@@ -114,6 +116,8 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "tokens": 1.5e12,
         "optimizer": "adamw-bf16",
         "dtype": "bf16",
+        "fp8_param_gather": True,
+        "bf16_layers": "1,1",
         "engine": "torch",
         "techniques": ("auto",),
         "power_limit_w": 400.0,

@@ -167,6 +167,7 @@ PLAN: dict[str, tuple[Entry, Any]] = {
         2,
     ),
     "engine.settings.fp8_param_gather": (TRAINED | {"dtype": "fp8"}, True),
+    "engine.settings.bf16_layers": (TRAINED | {"dtype": "fp8-current"}, "1,1"),
     "engine.settings.layers_per_stage": (TRAINED | {"strategy": {"tp": 2, "pp": 2, "dp": 2}}, "9,7"),
     "load": (TRAINED, {"seq": 2048, "global_batch": 16}),
     "load.seq": (TRAINED, 2048),

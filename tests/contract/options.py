@@ -165,6 +165,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set tp_overlap=true
   --set cp_a2a=2
   --set fp8_param_gather=true
+  --set bf16_layers=1,1
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -357,6 +358,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --tp-overlap
   --cp-a2a 2
   --fp8-param-gather
+  --bf16-layers 1,1
   --with offload-optimizer
   --lengths lognormal:mean=200,cv=1
   --packing max-length
@@ -408,8 +410,9 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
 {TRAINED} --zero 1 --tp 4
   --dp-shard 2
   --tp-overlap
-{TRAINED} --zero 1 --dtype fp8
+{TRAINED} --zero 1 --dtype fp8-current
   --fp8-param-gather
+  --bf16-layers 1,1
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
   --layers-per-stage 9,7
@@ -431,6 +434,9 @@ plan train qwen2-vl-2b --cluster H100:2 --seq 2048 --global-batch 4 --images 1
   --freeze vision
 plan train t5-large --cluster H100:2 --seq 512 --global-batch 4
   --source 128
+plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4 --dtype fp8-current
+  --fp8-param-gather
+  --bf16-layers 1,1
 plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4
   --mtp-layers 1
 simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --ep 4

@@ -282,3 +282,62 @@ def test_mxfp8_is_gathered_in_16_bits() -> None:
 def test_what_is_not_gathered_narrow_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         step(fp8_param_gather=True, **given)
+
+
+def test_layers_in_bf16_are_those_of_bf16() -> None:
+    """None of them is the recipe alone, all of them are bf16; more of them is no faster and no smaller in activations,
+    on whichever stage they are."""
+    ends = ("0,0", "1,1", "2,8", "16,16")
+    found = [step("mxfp8", pp=2, bf16_layers=one) for one in ends]
+    none, wide = step("mxfp8", pp=2), step("bf16", pp=2)
+    for one, same in ((found[0], none), (found[-1], wide)):
+        assert (one.step_time_s.value, one.memory_parts) == (same.step_time_s.value, same.memory_parts)
+    times = [one.step_time_s.value for one in found]
+    assert times == sorted(times)
+    for rank in (0, 1):
+        weights = [one.memory_parts[rank]["weights"] for one in found]
+        assert weights == sorted(weights, reverse=True)
+    narrow = layer("megatron", "mxfp8").narrow_parameters * MXFP8.weight_bytes
+    first, last = (none.memory_parts[rank]["weights"] - found[2].memory_parts[rank]["weights"] for rank in (0, 1))
+    assert (first, last) == pytest.approx((2 * narrow, 8 * narrow))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dtype": "bf16", "bf16_layers": "1,1"}, "all layers are in bf16"),
+        ({"dtype": "mxfp8", "bf16_layers": "1"}, "'1' is not two counts of layers"),
+        ({"dtype": "mxfp8", "bf16_layers": "a,b"}, "not two counts"),
+        ({"dtype": "mxfp8", "bf16_layers": "30,30"}, "more than the 32 layers"),
+        ({"dtype": "fp8", "bf16_layers": "1,1"}, "scales are those of earlier steps"),
+    ],
+)
+def test_layers_that_cannot_be_in_bf16_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        step(**given)
+
+
+@pytest.mark.parametrize("settings", [{"fp8_param_gather": True}, {"bf16_layers": "2,4"}])
+def test_a_search_has_settings_of_formats_in_every_plan(settings: dict[str, Any]) -> None:
+    """The best plan has them, and its step is that of the same plan simulated."""
+    asked: dict[str, Any] = {"seq": 4096, "global_batch": 16, "dtype": "fp8-current"}
+    found = gnomon.plan_training(MODEL, cluster="B200:8", **asked, **settings).best
+    own = found.plan.engine.settings
+    assert {name: own[name] for name in settings} == settings
+    degrees = {name: getattr(found.plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "dp")}
+    same = gnomon.simulate_training(MODEL, on="B200:8", **asked, **(dict(own) | degrees))
+    assert same.step_time_s.value == found.step_time_s.value
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fp8_param_gather": True, "dtype": "bf16"}, "GEMMs in bf16 read weights as they are kept"),
+        ({"fp8_param_gather": True, "dtype": "nvfp4"}, "weights are not gathered in nvfp4"),
+        ({"bf16_layers": "1,1", "dtype": "fp8"}, "scales are those of earlier steps"),
+        ({"bf16_layers": "20,20", "dtype": "mxfp8"}, "more than the 32 layers"),
+    ],
+)
+def test_a_search_refuses_what_no_plan_could_have(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gnomon.plan_training(MODEL, cluster="B200:8", seq=4096, global_batch=16, **given)

@@ -458,3 +458,13 @@ def test_whatever_is_written_megatron_takes(megatron: argparse.ArgumentParser, p
     assert said.seq_length <= said.max_position_embeddings
     assert said.fp16 + said.bf16 == (plan.dtype != "fp32")
     assert load_model(plan.model).is_moe == (said.num_experts is not None)
+
+
+def test_layers_in_bf16_and_gathered_weights(megatron: argparse.ArgumentParser) -> None:
+    for dtype in ("fp8-current", "mxfp8"):
+        plan = a_training_plan(Recipe(zero=1, fp8_param_gather=True, bf16_layers="2,3"), dtype=dtype, chip="B200")
+        said = parsed(megatron, plan)
+        assert (said.fp8_param_gather, said.reuse_grad_buf_for_mxfp8_param_ag) == (True, dtype == "mxfp8")
+        assert said.use_distributed_optimizer
+        ends = (said.num_layers_at_start_in_bf16, said.num_layers_at_end_in_bf16)
+        assert (said.first_last_layers_bf16, *ends) == (True, 2, 3)

@@ -13,6 +13,7 @@ from tests.export import megatron_deepspeed_flags
 from tests.export.training import a_training_plan, plan_for, started
 from tests.export.training_battery import MODELS, plans_of
 
+import gnomon
 from gnomon.engines import training_targets
 from gnomon.engines.training.launch import nodes
 from gnomon.errors import InputError
@@ -145,6 +146,19 @@ def test_what_an_engine_cannot_do_is_refused(case: str) -> None:
         target(name).render(plan)
     assert caught.value.where == where
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("wide", ["", "1,3", "0,2"])
+@pytest.mark.parametrize("dtype", ["fp8-rows", "fp8-rows-hp", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b"])
+def test_torchtitan_converters_come_back(model: str, dtype: str, wide: str, tmp_path: Path) -> None:
+    """The recipe, and layers that converters leave as they are."""
+    plan = plan_of("torchtitan", Recipe(bf16_layers=wide), dtype=dtype, model=model, chip="B200")
+    for file, text in target("torchtitan").render(plan).files.items():
+        (tmp_path / file).write_text(text)
+    found = gnomon.import_plan(tmp_path / "run.sh")
+    assert (found.plan.dtype, found.plan.engine.settings.get("bf16_layers", "")) == (dtype, wide)
+    assert not [one for one in found.ignored if "layers" in one.option]
 
 
 def said(name: str, plan: Plan) -> str:

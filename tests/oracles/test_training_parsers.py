@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,25 @@ def layers_of(dtype: str) -> set[str]:
     named = {"mxfp8": "MXFP8Linear.Config", "nvfp4": "NVFP4Linear.Config"}
     named |= {name: f"Float8Linear.Config {recipe}" for name, recipe in eight.items()}
     return {f"layers {named.get(dtype, 'Linear.Config')}", "head Linear.Config"}
+
+
+@pytest.mark.parametrize("dtype", ["fp8-rows", "mxfp8", "nvfp4"])
+def test_torchtitan_leaves_layers_in_bf16(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first layer and the last three, and none whose number begins like theirs."""
+    from torchtitan.models.common.linear import Linear
+
+    plan = plan_for("torchtitan", dtype=dtype, chip="B200")
+    settings = Recipe(bf16_layers="1,3").settings
+    plan = replace(plan, engine=replace(plan.engine, settings=settings))
+    written(plan, "torchtitan", tmp_path)
+    made = parsed(tmp_path, ["--module", "recipe", "--config", "plan"], monkeypatch).model_spec.model
+    wide = {
+        int(name.split(".")[1])
+        for name, config, _, _ in made.traverse(Linear.Config)
+        if "layers." in name and type(config) is Linear.Config
+    }
+    count = load_model(plan.model).layers
+    assert wide == {0, count - 3, count - 2, count - 1}
 
 
 class Mpu:

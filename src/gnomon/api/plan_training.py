@@ -31,7 +31,7 @@ def plan_training(
     images: int | None = None, image: str | None = None, source: int | None = None, freeze: str | None = None,
     mtp_layers: int = 0,
     optimizer: str = "adamw",
-    dtype: str | None = None,
+    dtype: str | None = None, fp8_param_gather: bool = False, bf16_layers: str | None = None,
     engine: str = "megatron",
     lengths: int | str | None = None, packing: str | None = None, sampling: str | None = None,
     document_masking: bool | None = None, seed: int = 0,
@@ -65,7 +65,8 @@ def plan_training(
     question = PlanTrainingQuestion(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, images=images,
         image=image, source=source, freeze=freeze, mtp_layers=mtp_layers, optimizer=optimizer, dtype=dtype,
-        engine=engine, lengths=lengths, packing=packing, sampling=sampling, document_masking=document_masking,
+        fp8_param_gather=fp8_param_gather, bf16_layers=bf16_layers, engine=engine, lengths=lengths,
+        packing=packing, sampling=sampling, document_masking=document_masking,
         seed=seed, techniques=techniques, power_limit_w=power_limit_w, failures=failures,
         checkpoint_to=checkpoint_to, checkpoint_every=checkpoint_every, checkpoint_mode=checkpoint_mode, spares=spares,
         detection_time_s=detection_time_s, restart_time_s=restart_time_s, repair_time_s=repair_time_s, grid=grid,
@@ -100,5 +101,5 @@ def _site(question: PlanTrainingQuestion, model: str | Path | Model, cluster: st
     limit = question.power_limit_w
     with placed(question.places()):
         bound = bind_training(model, cluster, question.engine, "--cluster", limit, question.load)
-    bound = with_lengths(on_grid(bound, question.grid), question)
+    bound = with_lengths(on_grid(replace(bound, precision=question.precision_given), question.grid), question)
     return Site(bound=bound, failures=fault_tolerance(question, bound.pool))

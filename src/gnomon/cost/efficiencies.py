@@ -57,15 +57,17 @@ _GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100; 0.24's
 _OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100; 0.24's by 14% on a B200 and on a GB200"
 _FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 12% on a GB200"
 
-_SCALED = ("blocks", "vectors", "rows")
-"""Scales that are applied to sums, inside a GEMM or after it."""
+_ROWS = "as fp8, whose sums are scaled by row afterwards; no table of ours has it"
 _MICRO = "as fp8, with the scales of blocks of 32 among its bytes; no table of ours has it"
 
 EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
     **{("gemm", f"{name}-weights"): _GEMMS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
     ("gemm", "int3-weights"): {ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
-    **{("gemm", f"fp8-{name}"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)} for name in _SCALED},
+    **{
+        ("gemm", f"fp8-{name}"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, source)}
+        for name, source in (("blocks", _DEEP), ("vectors", _DEEP), ("rows", _ROWS))
+    },
     **{(kind, "mxfp8"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, _MICRO)} for kind in ("gemm", "moe")},
     ("gemm", "nvfp4"): {ANY: RelativeEfficiency("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
     ("gemm", "int8"): {

@@ -34,6 +34,7 @@ def read_recipe(fields: Fields) -> Recipe:
         tp_overlap=fields.flag("tp_overlap", default.tp_overlap),
         cp_a2a=fields.whole("cp_a2a", default.cp_a2a, least=0),
         fp8_param_gather=fields.flag("fp8_param_gather", default.fp8_param_gather),
+        bf16_layers=fields.text("bf16_layers", default.bf16_layers),
         layers_per_stage=fields.text("layers_per_stage", default.layers_per_stage),
     )
     fields.done()

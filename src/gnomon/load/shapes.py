@@ -54,8 +54,8 @@ KINDS: dict[str, type] = {
 }
 """The word that `kind` holds, where a field may hold several nouns."""
 _NAMES = {noun: kind for kind, noun in KINDS.items()}
-_UNSAID = ("hub_id", "source", "family", "name", "not_modelled", "beside")
-_OURS = ("source", "not_modelled", "beside")
+_UNSAID = ("hub_id", "source", "family", "name", "not_modelled", "beside", "wide_layers")
+_OURS = ("source", "not_modelled", "beside", "wide_layers")
 """Fields of a model that its reader fills in: a file has none of them."""
 NEEDS: dict[type, dict[str, str]] = {
     AttentionMixer: {

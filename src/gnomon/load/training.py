@@ -34,7 +34,7 @@ from gnomon.spec.loads.lengths.base import Lengths
 from gnomon.spec.loads.lengths.uniform import Uniform
 from gnomon.spec.loads.sequences import Sequences
 from gnomon.spec.questions.training import TrainingQuestion
-from gnomon.spec.training import RANDOM
+from gnomon.spec.training import PRECISION, RANDOM
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import TRAINING, applied
 
@@ -118,8 +118,9 @@ def planned_binding(plan: Plan) -> TrainingBinding:
     job = job_of(plan, engine=engine)
     pool, profile = under_limit(job.pool, _profile(job.pool, engine, job.model), "power_limit_w")
     return TrainingBinding(
-        name=job.name, model=job.model, pool=pool, engine=engine, profile=profile, sequences=job.load.sequences
-    )
+        name=job.name, model=job.model, pool=pool, engine=engine, profile=profile, sequences=job.load.sequences,
+        precision={name: value for name in PRECISION if (value := getattr(job.recipe, name))},
+    )  # fmt: skip
 
 
 def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> TrainingStep:

@@ -72,6 +72,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
         "tp_overlap": "tensor-parallel overlap",
         "cp_a2a": f"{inputs.get('cp_a2a')} trading heads",
         "fp8_param_gather": "weights gathered as they are multiplied",
+        "bf16_layers": f"{inputs.get('bf16_layers')} first and last layers in bf16",
     }
     said["layers_per_stage"] = f"stages of {inputs.get('layers_per_stage')} layers"
     return [words for name, words in said.items() if inputs.get(name, SELDOM[name]) != SELDOM[name]]

@@ -183,6 +183,8 @@ class Model:
     towers: tuple[Tower, ...] = ()
     beside: tuple[TowerInput, ...] = ()
     """What goes through each tower, where it is trained beside the decoder."""
+    wide_layers: tuple[int, int] = (0, 0)
+    """First and last layers of the decoder whose GEMMs stay in 16 bits in training, where others run in fewer."""
     mtp: tuple[Block, ...] = ()
     """Layers that draft tokens beyond the next. They are loaded on demand, and not counted in `parameters`."""
     kept_dtype: str = ""

@@ -107,6 +107,8 @@ class Recipe:
     """With a2a+p2p, neighbours that trade tokens for heads."""
     fp8_param_gather: bool = field(default=False, metadata={"seldom": True})
     """Whether weights are kept and gathered in the format of their GEMMs, without a copy in 16 bits."""
+    bf16_layers: str = field(default="", metadata={"seldom": True})
+    """First and last layers whose GEMMs stay in 16 bits where others run in fewer, `1,1`; empty where none do."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""
@@ -120,10 +122,21 @@ class Recipe:
     @property
     def stage_layers(self) -> tuple[int, ...]:
         """`layers_per_stage` as numbers; empty where it is not given, and where it is no list of counts."""
-        words = self.layers_per_stage.split(",") if self.layers_per_stage else []
-        return tuple(map(int, words)) if all(word.strip().isdecimal() for word in words) else ()
+        return _counts(self.layers_per_stage)
+
+    @property
+    def wide_layers(self) -> tuple[int, ...]:
+        """`bf16_layers` as numbers, empty as above."""
+        return _counts(self.bf16_layers)
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    words = text.split(",") if text else []
+    return tuple(map(int, words)) if all(word.strip().isdecimal() for word in words) else ()
+
+
+PRECISION = ("fp8_param_gather", "bf16_layers")
+"""Fields of a recipe that say more of formats than a plan's own."""
 SELDOM: Mapping[str, Any] = {one.name: one.default for one in fields(Recipe) if one.metadata.get("seldom")}
 """Fields of a recipe that most plans leave alone, with their defaults: a plan names them where it sets them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.spec.cluster import Pool
@@ -31,6 +31,11 @@ class TrainingJob:
     writes them reads."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The model's config.json, of which a launch command repeats what a `Model` does not have; empty where unknown."""
+
+    def __post_init__(self) -> None:
+        """The network knows which of its layers the recipe keeps in 16 bits."""
+        if (wide := self.recipe.wide_layers) and len(wide) == 2 and self.model.wide_layers != wide:
+            object.__setattr__(self, "model", replace(self.model, wide_layers=wide))
 
     @property
     def plan(self) -> Plan:

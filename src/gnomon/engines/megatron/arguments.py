@@ -72,12 +72,18 @@ NO_EFFECT = {
         "megatron-fsdp-grad-comm-dtype overlap-param-gather no-persist-layer-norm "
         "no-bias-swiglu-fusion no-bias-gelu-fusion no-bias-dropout-fusion bias-swiglu-fusion "
         "cross-entropy-loss-fusion cross-entropy-fusion-impl DDP-impl use-legacy-models "
-        "fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval "
+        "fp8-amax-history-len fp8-amax-compute-algo fp8-margin fp8-interval moe-router-padding-for-fp8 "
+        "moe-router-padding-for-quantization "
         "deallocate-pipeline-outputs align-grad-reduce align-param-gather use-sharp "
         "moe-shared-expert-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend"
     ),
 }
 NOT_MODELLED = {
+    "gradients of weights in bf16 beside narrower GEMMs": "no-fp8-wgrad disable-fp8-wgrad",
+    "a head in eight bits": "fp8-output-proj",
+    "quantizers by tensor": "fp8-quantizer-factory fp4-quantizer-factory te-precision-config-file",
+    "copies of sharded weights that are kept": "keep-fp8-transpose-cache",
+    "tokens that go to experts in eight bits": "moe-dispatch-fwd-dtype moe-combine-bwd-dtype",
     "pipeline ranks that offload unequal shares": "delta-offload-bytes-across-pp-ranks",
     "batches that grow during the run": "rampup-batch-size",
     "layers by pipeline stage": (
@@ -92,9 +98,6 @@ NOT_MODELLED = {
         "moe-router-force-load-balancing"
     ),
     "registered buffers of NCCL": "nccl-ub use-nccl-ub nccl-communicator-config-path sharp-enabled-group",
-    "the first and last layers in bf16": (
-        "first-last-layers-bf16 num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"
-    ),
     "weights gathered in four bits": "fp4-param-gather",
     "sequences of several documents": "variable-seq-lengths sft-packing hybrid-context-parallel",
     "logits in 16 bits": "fp16-lm-cross-entropy",

@@ -140,6 +140,9 @@ class Megatron:
         elif strategy.tp > 1 and not recipe.sequence_parallel and _is_latent(model):
             message = "false, but latent attention with tensor parallelism is priced only with it"
             raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")
+        if recipe.bf16_layers and dtype == DELAYED.name:
+            message = "Megatron-LM keeps no layers in bf16 where scales are those of earlier steps"
+            raise InputError(message, where="engine.settings.bf16_layers", hint="Leave it out, or use fp8-current.")
         windows = windows_of(model, load.seq)
         if windows and strategy.cp > 1 and recipe.cp_comm in ("p2p", TWO_LEVELS):
             message = (

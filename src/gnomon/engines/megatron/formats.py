@@ -31,6 +31,22 @@ def gathered(dtype: str) -> Mapping[str, Value]:
     return {"--fp8-param-gather": True, "--reuse-grad-buf-for-mxfp8-param-ag": dtype == MXFP8.name}
 
 
+def wide(layers: tuple[int, ...]) -> dict[str, Value]:
+    """Those of first and last layers in bf16."""
+    if not layers:
+        return {}
+    first, last = layers
+    counts: dict[str, Value] = {"--num-layers-at-start-in-bf16": first, "--num-layers-at-end-in-bf16": last}
+    return {"--first-last-layers-bf16": True, **counts}
+
+
+def read_wide(options: TrainingOptions, dtype: str) -> str:
+    """First and last layers in bf16, as a plan writes them; nothing where all are."""
+    ends = [options.whole(f"num-layers-at-{end}-in-bf16", default=1, least=0) for end in ("start", "end")]
+    asked = options.flag("first-last-layers-bf16") and dtype in (*EIGHT, NVFP4.name)
+    return ",".join(map(str, ends)) if asked else ""
+
+
 def read_gathered(options: TrainingOptions, dtype: str) -> bool:
     """Whether options ask for that, in a format that has it."""
     asked = options.flag("fp8-param-gather")

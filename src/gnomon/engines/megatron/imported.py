@@ -53,7 +53,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)
     dtype = _multiplied(_dtype(options), options, program)
-    recipe = replace(recipe, fp8_param_gather=formats.read_gathered(options, dtype) and recipe.zero > 0)
+    gathered = formats.read_gathered(options, dtype) and recipe.zero > 0
+    recipe = replace(recipe, fp8_param_gather=gathered, bf16_layers=formats.read_wide(options, dtype))
     batches = _batches(options)
     _notes(options, strategy, recipe)
     return ImportedTraining(

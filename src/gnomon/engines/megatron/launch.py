@@ -34,7 +34,7 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", **{one.name: "--bf16" for one in RECIPES}}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", TWO_LEVELS: TWO_LEVELS}
-EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather")
+EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather", "bf16_layers")
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
@@ -306,6 +306,7 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     values: dict[str, Value] = {_DTYPES[dtype]: True} if _DTYPES[dtype] else {}
     values |= formats.flags(dtype)
     values |= formats.gathered(dtype) if job.recipe.fp8_param_gather else {}
+    values |= formats.wide(job.recipe.wide_layers)
     dtype = "bf16" if formats.flags(dtype) else dtype
     lower = _in_working_format(job) and _shards_states(job)
     return values | {

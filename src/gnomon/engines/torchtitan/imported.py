@@ -93,7 +93,9 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     micro, load = _batch(options, strategy)
     recipe = replace(_recipe(options, strategy, shards, moe=bool(shape and shape.experts)), micro_batch=micro)
     narrow = formats.read(options)
-    recipe = replace(recipe, fp8_param_gather=formats.read_gathered(options, narrow) and recipe.zero > 0)
+    gathered = formats.read_gathered(options, narrow) and recipe.zero > 0
+    wide = formats.read_wide(options, found[0] if found else 0)
+    recipe = replace(recipe, fp8_param_gather=gathered, bf16_layers=wide if narrow else "")
     full = options.text("training.mixed_precision_param", default="bfloat16") == "float32"
     techniques = _techniques(options)
     _notes(options)

@@ -49,7 +49,7 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "torchtitan"
 _DTYPES = ("bf16", "fp32", "tf32", *FORMATS)
 _NOTE = f"TorchTitan {VERSION}, with the tokenizer of the model under assets/hf. Further options may follow."
-EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap")
+EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "bf16_layers")
 """Settings that most plans leave alone, and a recipe has."""
 WARMUP = 0.01
 """Share of the steps over which the learning rate grows."""
@@ -132,7 +132,7 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
         missing.append(f"selective recomputation as in {plan.engine.name}: TorchTitan recomputes by operator")
     if job.dtype == FP8:
         missing.append(f"a scale per tensor in fp8: TorchTitan {VERSION} has one per row")
-    if job.model.is_moe and converter(job.dtype):
+    if job.model.is_moe and converter(job):
         missing.append(f"experts in {job.dtype}: the recipe's converter makes linear layers so, and no grouped ones")
     if saving and not saving.known:
         missing.append(f"mode={saving.mode} of {CHECKPOINTS}: TorchTitan copies states before it writes them")
@@ -193,7 +193,7 @@ def _imports(job: TrainingJob) -> list[str]:
         "from torchtitan.components.metrics import MetricsProcessor",
         "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw",
     ]
-    if named := converter_class(job.dtype):
+    if named := converter_class(job):
         lines += [f"from torchtitan.components.quantization import {named}"]
     lines += [
         "from torchtitan.components.validate import Validator",
@@ -212,7 +212,7 @@ def _imports(job: TrainingJob) -> list[str]:
 
 
 def _spec(job: TrainingJob, flavor: tuple[str, str] | None) -> list[str]:
-    made = converter(job.dtype)
+    made = converter(job)
     if flavor is not None:
         given = f", converters=[{made}]" if made else ""
         backend = ', moe_comm_backend="standard"' if job.model.is_moe else ""

@@ -32,7 +32,7 @@ def check_job(job: TrainingJob) -> None:
     _check_cuts(job)
     check_shards(job.model, job.strategy, job.recipe)
     _check_pieces(job)
-    _check_gather(job)
+    check_narrow(job)
 
 
 def not_trained_on(chip: Chip, engine: str) -> str:
@@ -132,6 +132,12 @@ def _check_pieces(job: TrainingJob) -> None:
         raise InputError(message, where=where, hint=f"Use a tp of {job.pool.per_node} or less, or leave it out.")
 
 
+def check_narrow(job: TrainingJob) -> None:
+    """Raise for settings of formats that do not go with the plan's."""
+    _check_gather(job)
+    _check_wide(job)
+
+
 def _check_gather(job: TrainingJob) -> None:
     """Weights are gathered narrow where GEMMs read them so, by the ranks that share them or their states out."""
     where = "engine.settings.fp8_param_gather"
@@ -145,6 +151,22 @@ def _check_gather(job: TrainingJob) -> None:
     if not job.recipe.zero:
         message = "weights are gathered where ranks share them or their states out, and zero is 0"
         raise InputError(message, where=where, hint="Set zero to 1, 2 or 3, or leave it out.")
+
+
+def _check_wide(job: TrainingJob) -> None:
+    """First and last layers in 16 bits, where others run in fewer."""
+    text, counts, where = job.recipe.bf16_layers, job.recipe.wide_layers, "engine.settings.bf16_layers"
+    if not text:
+        return
+    if len(counts) != 2:
+        hint = "Write the first layers and the last: 1,1."
+        raise InputError(f"'{text}' is not two counts of layers", where=where, hint=hint)
+    if job.dtype not in GEMM_RECIPES:
+        message = f"all layers are in {job.dtype}"
+        raise InputError(message, where=where, hint="Leave it out, or give a dtype of eight bits or fewer.")
+    if sum(counts) > job.model.layers:
+        message = f"{text} are more than the {job.model.layers} layers of {job.model.name}"
+        raise InputError(message, where=where, hint="Give fewer.")
 
 
 def _check_context(job: TrainingJob) -> None:

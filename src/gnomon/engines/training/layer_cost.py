@@ -7,7 +7,7 @@ layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,7 @@ def layer_tapes(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape
 
 
 def _layer(model: Model, origin: Origin, block: Block, cut: layers.Cut, traits: Traits) -> Tape:
+    cut = replace(cut, matrix="") if origin.wide else cut
     if origin.tower is not None:
         return tower_layer(model, origin.tower, block, cut, traits.style)
     if origin.further:

@@ -133,7 +133,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     weights = weights + _frozen_bytes(found, traits, states.weight_bytes, rank)
     return RankMemory(
         rank=rank,
-        weights=weights + _narrow_bytes(found, traits, states),
+        weights=weights + _narrow_bytes(found, traits, states, rank),
         gradients=np.clip(last_backward - activations - working, 0.0, gradients),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
         activations=activations,
@@ -154,12 +154,13 @@ def _last_backward(found: Sizes, traits: Traits, gradients: Floats, layer: Float
     return np.where(found.micros == 1, whole, np.inf)
 
 
-def _narrow_bytes(found: Sizes, traits: Traits, states: Optimizer) -> Floats:
+def _narrow_bytes(found: Sizes, traits: Traits, states: Optimizer, rank: Ints | int) -> Floats:
     """Copies of weights that GEMMs read in fewer bits, along both sides, beside the working weights or in their place.
     Those of sharded weights are made when a layer is gathered, and go with it."""
     recipe, grid, kept = traits.style.recipe, found.grid, gathers_narrow(found.grid, traits)
+    own = found.chunks.narrow_on(rank)
     layer = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     sharded = (grid.zero == 3) | ((grid.zero == 2) & kept)
-    copies = np.where(grid.zero == 3, layer, found.chunks.narrow) * (recipe.weight_bytes - states.weight_bytes * kept)
-    shards = found.chunks.narrow / grid.shards * min((recipe.gathered_bytes or HALF) - states.sharded_weight_bytes, 0.0)
+    copies = np.where(grid.zero == 3, layer, own) * (recipe.weight_bytes - states.weight_bytes * kept)
+    shards = own / grid.shards * min((recipe.gathered_bytes or HALF) - states.sharded_weight_bytes, 0.0)
     return np.asarray(copies + sharded * kept * shards)

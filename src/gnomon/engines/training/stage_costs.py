@@ -195,6 +195,10 @@ class StageCosts:
         """Parameters with narrower copies on a rank, at most."""
         return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * self.stages.most(self.grid))
 
+    def narrow_on(self, rank: Ints | int) -> Floats:
+        """Parameters with narrower copies on a rank."""
+        return np.asarray(sum(n * kind.narrow for n, kind in zip(self.on_rank(rank), self.kinds, strict=True)))
+
     def frozen(self, rank: Ints | int) -> FrozenWeights:
         """Of a rank's layers."""
         found = FrozenWeights(np.zeros(self.grid.size), np.zeros(self.grid.size))

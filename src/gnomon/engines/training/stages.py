@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,8 @@ class Origin(NamedTuple):
     tower: int | None = None
     further: bool = False
     """It predicts tokens after the next."""
+    wide: bool = False
+    """Its GEMMs stay in 16 bits, where those of others run in fewer."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Stages:
         model = self.model
         towers = [(Origin(tower=n), block) for n in range(len(model.beside)) for block in model.towers[n].blocks]
         further = [(Origin(further=True), block) for block in model.mtp]
-        return (*towers, *((Origin(), block) for block in model.blocks), *further)
+        return (*towers, *_decoder(model), *further)
 
     @cached_property
     def origins(self) -> tuple[tuple[Origin, Block], ...]:
@@ -213,6 +216,18 @@ def mode_of(name: str, recompute: str) -> str:
     if name in ENDS or name.endswith(PLAIN):
         return NONE
     return INSIDE if name.endswith(WITHIN) else parse(recompute).each
+
+
+def _decoder(model: Model) -> Iterator[tuple[Origin, Block]]:
+    """Runs of equal layers of the decoder, those at its ends apart whose GEMMs stay in 16 bits."""
+    first, last = model.wide_layers
+    edges, start = (0, first, model.layers - last, model.layers), 0
+    for block in model.blocks:
+        for place, (low, high) in enumerate(pairwise(edges)):
+            count = min(high, start + block.count) - max(low, start)
+            if count > 0:
+                yield Origin(wide=place != 1), block if count == block.count else replace(block, count=count)
+        start += block.count
 
 
 def _alone(block: Block) -> Block:

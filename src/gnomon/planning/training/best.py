@@ -106,6 +106,7 @@ def _report(outcome: Outcome, objective: Objective, task: Task) -> TrainingPlanR
             **lengths_inputs(search.load),
             "optimizer": search.optimizer,
             "dtype": search.dtype,
+            **search.bound.precision,
             "engine": f"{search.engine.name}@{search.engine.version}",
             "techniques": list(search.techniques),
         }

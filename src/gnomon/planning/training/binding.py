@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
@@ -26,6 +28,8 @@ class TrainingBinding:
     profile: Profile
     sequences: Sequences | None = None
     """The lengths of sequences, where they differ."""
+    precision: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `spec.training.PRECISION` that every plan of a search has."""
 
     def load(self, asked: TrainingLoad) -> TrainingLoad:
         """What was asked for, with how the engine makes batches of such sequences."""
@@ -35,6 +39,7 @@ class TrainingBinding:
 
     def job(self, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str | None) -> TrainingJob:
         """One way to train it."""
+        recipe = replace(recipe, **self.precision)
         return TrainingJob(
             name=self.name,
             model=self.model,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnomon.engines import TrainingEngine, training_engine, training_engines
-from gnomon.engines.training.job import check_job
+from gnomon.engines.training.job import check_job, check_narrow
 from gnomon.engines.training.recomputed import check_recompute
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError
 from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.spec import Chip, Model, Pool
+from gnomon.spec.training import PRECISION
 from gnomon.spec.training_job import TrainingJob
 
 CHIPS = "strategy"
@@ -100,6 +101,14 @@ def check_gather(job: TrainingJob, engine: TrainingEngine) -> None:
         hint = f"Leave it out, or use {' or '.join(able)}." if able else "Leave it out."
         message = f"{engine.title} {engine.version} gathers no weights in {job.dtype}"
         raise InputError(message, where=where, hint=hint)
+
+
+def check_precision(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise for settings of formats that no plan of a search could have."""
+    if any(getattr(job.recipe, name) for name in PRECISION):
+        check_narrow(job)
+        check_gather(job, engine)
+        engine.check(job.model, job.strategy, job.recipe, job.load, job.dtype)
 
 
 def check_chips(count: int) -> None:

@@ -20,7 +20,7 @@ from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
 from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
 from gnomon.planning.training.binding import TrainingBinding
-from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
+from gnomon.planning.training.checks import check_dtype, check_precision, check_tasks, training_dtype
 from gnomon.planning.training.drawn import drawn_steps
 from gnomon.planning.training.drawn_bounds import drawn_bounds_s, path_bounds_s
 from gnomon.planning.training.space import space
@@ -35,7 +35,7 @@ from gnomon.planning.training.step import (
     usable_bytes,
 )
 from gnomon.planning.training.times import step_timeline
-from gnomon.spec import Model, Pool, TrainingLoad
+from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.techniques import TRAINING, applied, search_space
 from gnomon.techniques.hosts import TierPeaks, tier_bytes
@@ -250,11 +250,15 @@ def search_of(
     bound: TrainingBinding, load: TrainingLoad, optimizer: str, dtype: str | None, lean: bool = False
 ) -> Search:
     """The search over all plans, or over the `lean` ones alone."""
-    model, pool = bound.model, bound.pool
-    check_positions(model, load.seq)
-    chosen = dtype or training_dtype(model, pool.chip)
-    check_dtype(pool, model, chosen, bound.engine.traits(model, optimizer, chosen))
-    grid = space(model, pool, load, bound.engine, optimizer, chosen, lean)
+    pool, chosen = bound.pool, dtype or training_dtype(bound.model, bound.pool.chip)
+    check_positions(bound.model, load.seq)
+    check_dtype(pool, bound.model, chosen, bound.engine.traits(bound.model, optimizer, chosen))
+    plain = bound.job(Strategy(), Recipe(optimizer=optimizer, zero=1), load, chosen)
+    check_precision(plain, bound.engine)
+    bound = replace(bound, model=plain.model)  # which knows its layers in 16 bits
+    grid = space(bound.model, pool, load, bound.engine, optimizer, chosen, lean)
+    if plain.recipe.fp8_param_gather:
+        grid = grid.having(fp8_param_gather=np.where(grid.zero > 0, 1, 0))
     return Search(bound, load, optimizer, chosen, grid)
 
 
@@ -298,5 +302,6 @@ def step_of_row(search: Search, row: int) -> TrainingStep:
     recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
     bound = search.bound
     job = bound.job(replace(strategy, techniques=search.techniques), recipe, search.load, search.dtype)
-    job = replace(job, pool=replace(bound.pool, count=strategy.ranks))
+    gathered = replace(job.recipe, fp8_param_gather=recipe.fp8_param_gather)
+    job = replace(job, recipe=gathered, pool=replace(bound.pool, count=strategy.ranks))
     return TrainingStep(bound.engine, job, bound.profile, search.applied)

@@ -91,6 +91,7 @@ class Inputs(TypedDict, total=False):
     tp_overlap: bool
     cp_a2a: int
     fp8_param_gather: bool
+    bf16_layers: str
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

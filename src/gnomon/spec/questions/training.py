@@ -12,7 +12,16 @@ from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techni
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.recompute import parse
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMM_NAMES, MAX_ZERO, OPTIMIZERS, PACKINGS, SAMPLINGS, SETTINGS, TrainingLoad
+from gnomon.spec.training import (
+    CP_COMM_NAMES,
+    MAX_ZERO,
+    OPTIMIZERS,
+    PACKINGS,
+    PRECISION,
+    SAMPLINGS,
+    SETTINGS,
+    TrainingLoad,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +120,15 @@ class TrainingQuestion(RunQuestion):
         "--mtp-layers", "whole", "N", "Layers that predict tokens after the next (multi-token prediction), as "
         "Megatron's --mtp-num-layers.", default=0, least=0, most=MOST_MTP,
     )  # fmt: skip
+    fp8_param_gather: bool = flag(
+        "--fp8-param-gather/--no-fp8-param-gather", "switch", "", "Whether weights are kept and gathered in the format "
+        "of their GEMMs, as Megatron's option of this name and torchao's enable_fsdp_float8_all_gather do.",
+        default=False,
+    )  # fmt: skip
+    bf16_layers: str | None = flag(
+        "--bf16-layers", "text", "N,N", "First and last layers whose GEMMs stay in bf16 where others run in eight bits "
+        "or fewer: 1,1 (Megatron's --first-last-layers-bf16).", default=None,
+    )  # fmt: skip
     techniques: Sequence[str] = techniques()
     power_limit_w: float | None = power_limit()
     lengths: int | str | None = flag("--lengths", "length", "DISTRIBUTION", LENGTHS_HELP, default=None)
@@ -138,6 +156,11 @@ class TrainingQuestion(RunQuestion):
         """What was asked for about lengths, None where nothing was."""
         names = ("packing", "sampling", "document_masking")
         return {name: getattr(self, name) for name in names} | {"seed": self.seed or None}
+
+    @property
+    def precision_given(self) -> dict[str, Any]:
+        """Settings of formats, where they are asked for: those that every plan of a search has."""
+        return {name: value for name in PRECISION if (value := getattr(self, name))}
 
     @property
     def load(self) -> TrainingLoad:
@@ -219,11 +242,6 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--cp-a2a", "whole", "N", "With --cp-comm a2a+p2p, neighbours that trade tokens for heads; keys travel around "
         "a ring of the others (Megatron's --hierarchical-context-parallel-sizes N M).",
         default=0, least=0, most=MOST_DEGREE,
-    )  # fmt: skip
-    fp8_param_gather: bool = flag(
-        "--fp8-param-gather/--no-fp8-param-gather", "switch", "", "Whether weights are kept and gathered in the format "
-        "of their GEMMs, as Megatron's option of this name and torchao's enable_fsdp_float8_all_gather do.",
-        default=False,
     )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
