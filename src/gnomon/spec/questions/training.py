@@ -12,7 +12,16 @@ from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techni
 from gnomon.spec.questions.run import RunQuestion, check_run
 from gnomon.spec.recompute import parse
 from gnomon.spec.reliability import CHECKPOINT_MODES
-from gnomon.spec.training import CP_COMM_NAMES, MAX_ZERO, OPTIMIZERS, PACKINGS, SAMPLINGS, SETTINGS, TrainingLoad
+from gnomon.spec.training import (
+    CP_COMM_NAMES,
+    DISPATCHES,
+    MAX_ZERO,
+    OPTIMIZERS,
+    PACKINGS,
+    SAMPLINGS,
+    SETTINGS,
+    TrainingLoad,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +38,7 @@ MOST_MTP = 64
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMM_NAMES),
+    "dispatch": ("dispatch of tokens to experts", DISPATCHES[1:]),
     "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
     "packing": ("packing", PACKINGS),
     "sampling": ("sampling", SAMPLINGS),
@@ -224,6 +234,25 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--fp8-param-gather/--no-fp8-param-gather", "switch", "", "Whether weights are kept and gathered in the format "
         "of their GEMMs, as Megatron's option of this name and torchao's enable_fsdp_float8_all_gather do.",
         default=False,
+    )  # fmt: skip
+    dispatch: str | None = flag(
+        "--dispatch", "dispatch", "NAME", "How tokens get to experts of other ranks: alltoall (a copy for each), "
+        "deepep (once to each node and rank) or deepep-fp8; else as the engine usually does.", default=None,
+    )  # fmt: skip
+    capacity_factor: float = flag(
+        "--capacity-factor", "factor", "F", "Tokens that an expert takes at most, of an equal share; the others are "
+        "dropped. 0 drops none.", default=0.0,
+    )  # fmt: skip
+    pad_to_capacity: bool = flag(
+        "--pad-to-capacity", "switch", "", "Whether experts compute as many rows as they may take.", default=False
+    )
+    imbalance: float = flag(
+        "--imbalance", "factor", "F", "Tokens of the expert-parallel rank that gets most, over the mean; 1 is even.",
+        default=1.0,
+    )  # fmt: skip
+    ep_overlap: bool = flag(
+        "--ep-overlap", "switch", "", "Whether tokens are exchanged with experts while another micro-batch computes "
+        "(Megatron's --overlap-moe-expert-parallel-comm).", default=False,
     )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
