@@ -166,6 +166,11 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set cp_a2a=2
   --set fp8_param_gather=true
   --set bf16_layers=1,1
+  --set dispatch=alltoall
+  --set capacity_factor=0.5
+  --set pad_to_capacity=true
+  --set imbalance=1.5
+  --set ep_overlap=true
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -359,6 +364,11 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --cp-a2a 2
   --fp8-param-gather
   --bf16-layers 1,1
+  --dispatch alltoall
+  --capacity-factor 0.5
+  --pad-to-capacity
+  --imbalance 1.5
+  --ep-overlap
   --with offload-optimizer
   --lengths lognormal:mean=200,cv=1
   --packing max-length
@@ -405,6 +415,13 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --repair-time 9d
   --grid FR
   --with async-checkpointing
+simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 64 --ep 16
+  --dispatch deepep
+  --capacity-factor 0.5
+  --imbalance 1.5
+  --ep-overlap
+simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 64 --ep 16 --capacity-factor 1.25
+  --pad-to-capacity
 {TRAINED} --cp 4 --cp-comm a2a+p2p --cp-a2a 2
   --cp-a2a 4
 {TRAINED} --zero 1 --tp 4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 SWITCHES = (
+    "--moe-pad-expert-input-to-capacity",
+    "--overlap-moe-expert-parallel-comm",
     "--tp-comm-overlap",
     "--swiglu",
     "--group-query-attention",
@@ -82,6 +84,7 @@ WHOLE = (
     "--log-interval",
 )
 NUMBERS = (
+    "--moe-expert-capacity-factor",
     "--norm-epsilon",
     "--rope-scaling-factor",
     "--attention-dropout",

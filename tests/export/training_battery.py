@@ -85,6 +85,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
     cp, ep = (1, 1) if narrow else (random.choice((1, 1, 1, 2, 4)), random.choice((1, 1, 2, 4)))
     dp, vp = random.choice((1, 2, 4, 8, 16, 32)), random.choice((1, 1, 2)) if pp > 1 else 1
     micro, zero = random.choice((1, 2, 4)), random.choice((0, 1, 2, 3))
+    moe = load_model(model).is_moe
     comm = random.choice((*CP_COMMS, TWO_LEVELS)) if cp > 1 else random.choice(CP_COMMS)
     recipe = Recipe(
         micro_batch=micro,
@@ -98,6 +99,10 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         optimizer=random.choice(("adamw", "adamw", "adamw-bf16", "sgd", "lion", "muon", "adam8bit", "adafactor")),
         sequence_parallel=random.random() < 0.6,
         cp_comm=comm,
+        dispatch=random.choice(("", "", "", "alltoall", "deepep")) if moe else "",
+        capacity_factor=(capacity := random.choice((0.0, 0.0, 1.0, 1.5)) if moe else 0.0),
+        pad_to_capacity=bool(capacity) and random.random() < 0.5,
+        ep_overlap=moe and random.random() < 0.2,
         cp_a2a=random.choice((1, cp // 2, cp)) if comm == TWO_LEVELS else 0,
         expert_tp=random.choice((0, 1)),
     )

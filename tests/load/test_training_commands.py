@@ -43,8 +43,8 @@ READ: dict[str, dict[str, Any]] = {
         "model": "mixtral-8x7b",
         "engine": "megatron",
         "strategy": Strategy(pp=4, dp=4, ep=4),
-        "settings": {"zero": 1, "schedule": "1f1b", "recompute": "none"},
-        "noted": {"--moe-expert-capacity-factor 1.5"},
+        "settings": {"zero": 1, "schedule": "1f1b", "recompute": "none", "capacity_factor": 1.5},
+        "noted": set(),
     },
     "torchtitan_llama3_70b.toml": {
         "model": "llama-3.1-70b",

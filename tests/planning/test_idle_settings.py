@@ -21,6 +21,11 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "dp_shard": (0, 1),
     "tp_overlap": (False, True),
     "cp_a2a": (0, 2),
+    "dispatch": (None, "alltoall", "deepep"),
+    "capacity_factor": (0.0, 0.5),
+    "pad_to_capacity": (False, True),
+    "imbalance": (1.0, 1.5),
+    "ep_overlap": (False, True),
 }
 ALONE = [
     ("llama-3.1-8b", {"tp": 1}),

@@ -50,6 +50,11 @@ def word(flag: str) -> Callable[[Any], str]:
     return read
 
 
+def factor(flag: str) -> Callable[[Any], float]:
+    """A parser of factors, of zero or more."""
+    return lambda text: parse_count(text, flag)
+
+
 def count(flag: str) -> Callable[[Any], float]:
     """A parser of counts above zero, whole or not: `300e9`, `300B`."""
 

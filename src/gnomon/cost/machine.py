@@ -191,7 +191,9 @@ class Machine:
 
         def of(rows: NDArray[np.int64] | slice) -> Floats:
             ranks, nodes = divmod(int(same[rows][0]), WIDEST)
-            return collective.seconds(kind, payload[rows], ranks, self.pool, stride, library, nodes, routed)
+            return collective.seconds(
+                kind, payload[rows], ranks, self.pool, stride, library, nodes, routed, inside="inside" in shape
+            )
 
         if not payload.size or (same == same[0]).all():
             return of(slice(None)) if payload.size else np.zeros_like(payload)

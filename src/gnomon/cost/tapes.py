@@ -21,6 +21,8 @@ COMPUTE = (Gemm, Attention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators that follow the clock."""
 HALF = 2.0
 """Bytes of a value of 16 bits."""
+DISPATCH, COMBINE = "ffn.dispatch", "ffn.combine"
+"""Nodes that exchange tokens with experts of other ranks."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
 """What an operator's time is multiplied by: 1, or draws of its error."""
@@ -118,6 +120,33 @@ def _overlap(node: TapeNode, beside: Sequence[TapeNode], times: Times) -> Floats
     wgrad = _sum(times, (op for other in beside for op in other.wgrad))
     first = np.minimum(sum(gathered), dgrad) if gathered else np.zeros(1)
     return np.asarray(first + np.minimum(summed, wgrad))
+
+
+def beside_other(tape: Tape, times: Times) -> tuple[Floats, Floats]:
+    """Seconds of exchanges with experts, forward and backward, that a layer's passes over two micro-batches hide where
+    the forward of one runs beside the backward of the other, in Megatron-LM's order (`combined_1f1b`): the combine of
+    the backward beside attention forward, the dispatch forward beside experts backward, that of the backward beside
+    experts forward, and the combine forward beside attention backward."""
+    names = [node.name for node in tape.nodes]
+    if DISPATCH not in names:
+        return np.zeros(1), np.zeros(1)
+    first, last = names.index(DISPATCH), names.index(COMBINE)
+    before, inside = tape.nodes[:first], tape.nodes[first + 1 : last]
+    around = (*before, *tape.nodes[last + 1 :])
+
+    def exchange(ops: Iterable[Op]) -> Floats:
+        return _sum(times, (op for op in ops if op.kind in COLLECTIVES))
+
+    def work(nodes: Iterable[TapeNode], *, back: bool) -> Floats:
+        ops = (op for node in nodes for op in (node.dgrad + node.wgrad if back else node.forward))
+        return _sum(times, (op for op in ops if op.kind not in COLLECTIVES))
+
+    dispatch, combine = tape.nodes[first], tape.nodes[last]
+    there = np.minimum(exchange(dispatch.forward), work(inside, back=True))
+    there = there + np.minimum(exchange(combine.forward), work(around, back=True))
+    back = np.minimum(exchange(dispatch.dgrad), work(inside, back=False))
+    back = back + np.minimum(exchange(combine.dgrad), work(before, back=False))
+    return there, back
 
 
 def _sum(times: Times, ops: Iterable[Op]) -> Floats:

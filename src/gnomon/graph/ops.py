@@ -386,13 +386,15 @@ class Collective:
     routed: TokenRouting | None = None
     """Of tokens on their way to experts and back, where a token crosses to another node once for all it visits there;
     rows and bytes still count a copy for each expert."""
+    inside: bool = False
+    """Whether a token is also sent once to each rank of a node, not a copy for each expert there."""
 
     @property
     def kind(self) -> str:
         return self.op
 
     def shape(self, batch: Batch) -> Shape:
-        more = asdict(self.routed) if self.routed else {}
+        more = asdict(self.routed) | ({"inside": 1} if self.inside else {}) if self.routed else {}
         return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | constants(
             batch, ranks=self.ranks, stride=self.stride, **more
         )

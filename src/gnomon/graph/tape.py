@@ -55,6 +55,8 @@ class TapeNode:
     """Nodes whose GEMMs this one's collectives of the backward pass may overlap with."""
     own_overlap: bool = False
     """Its collectives overlap with its own arithmetic, forward and backward."""
+    busiest: float = 1.0
+    """Rows of the rank that computes most, over those that all compute for tokens on average."""
     scratch: float = 0.0
     """Bytes per token held only while it runs forward."""
     gradient_scratch: float = 0.0

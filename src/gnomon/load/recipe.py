@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
 from gnomon.spec.recompute import parse
-from gnomon.spec.training import CP_COMM_NAMES, MAX_ZERO, OPTIMIZERS, Recipe
+from gnomon.spec.training import CP_COMM_NAMES, DISPATCHES, MAX_ZERO, OPTIMIZERS, Recipe
 
 
 def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Recipe:
@@ -35,10 +35,20 @@ def read_recipe(fields: Fields) -> Recipe:
         cp_a2a=fields.whole("cp_a2a", default.cp_a2a, least=0),
         fp8_param_gather=fields.flag("fp8_param_gather", default.fp8_param_gather),
         bf16_layers=fields.text("bf16_layers", default.bf16_layers),
+        dispatch=_one_of(DISPATCHES, fields, "dispatch", default.dispatch),
+        capacity_factor=_factor(fields, "capacity_factor", default.capacity_factor),
+        pad_to_capacity=fields.flag("pad_to_capacity", default.pad_to_capacity),
+        imbalance=_factor(fields, "imbalance", default.imbalance),
+        ep_overlap=fields.flag("ep_overlap", default.ep_overlap),
         layers_per_stage=fields.text("layers_per_stage", default.layers_per_stage),
     )
     fields.done()
     return recipe
+
+
+def _factor(fields: Fields, key: str, default: float) -> float:
+    """A number above zero, or a default of zero as it is."""
+    return default if not default and fields.raw(key, default) == 0 else fields.number(key, default)
 
 
 def _one_of(known: tuple[str, ...], fields: Fields, key: str, default: str) -> str:

@@ -70,6 +70,11 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
     said = {
         "dp_shard": f"states sharded over {inputs.get('dp_shard')} of {inputs['dp']} data-parallel ranks",
         "tp_overlap": "tensor-parallel overlap",
+        "dispatch": f"tokens by {inputs.get('dispatch')}",
+        "capacity_factor": f"capacity factor {inputs.get('capacity_factor', 0):g}",
+        "pad_to_capacity": "padded to capacity",
+        "imbalance": f"experts {inputs.get('imbalance', 1):g}x the mean on the busiest rank",
+        "ep_overlap": "expert-parallel overlap",
         "cp_a2a": f"{inputs.get('cp_a2a')} trading heads",
         "fp8_param_gather": "weights gathered as they are multiplied",
         "bf16_layers": f"{inputs.get('bf16_layers')} first and last layers in bf16",

@@ -18,6 +18,10 @@ every rank gathers all keys."""
 TWO_LEVELS = "a2a+p2p"
 """Neighbours trade tokens for heads, and keys travel around a ring of such groups."""
 CP_COMM_NAMES = (*CP_COMMS, TWO_LEVELS)
+ALL_TO_ALL, ONCE, ONCE_NARROW = "alltoall", "deepep", "deepep-fp8"
+DISPATCHES = ("", ALL_TO_ALL, ONCE, ONCE_NARROW)
+"""How tokens get to their experts on other ranks: as the engine usually sends them, a copy for each expert, or once to
+every node and every rank (DeepEP), there in 16 bits or in eight."""
 OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
 """AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
 each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
@@ -109,6 +113,16 @@ class Recipe:
     """Whether weights are kept and gathered in the format of their GEMMs, without a copy in 16 bits."""
     bf16_layers: str = field(default="", metadata={"seldom": True})
     """First and last layers whose GEMMs stay in 16 bits where others run in fewer, `1,1`; empty where none do."""
+    dispatch: str = field(default="", metadata={"seldom": True})
+    """One of `DISPATCHES`."""
+    capacity_factor: float = field(default=0.0, metadata={"seldom": True})
+    """Tokens that an expert takes at most, of those it gets where all get as many; 0 where none is dropped."""
+    pad_to_capacity: bool = field(default=False, metadata={"seldom": True})
+    """Whether experts compute as many rows as they could take, so that sizes are the same in every step."""
+    imbalance: float = field(default=1.0, metadata={"seldom": True})
+    """Tokens of the expert-parallel rank that gets most, over the mean."""
+    ep_overlap: bool = field(default=False, metadata={"seldom": True})
+    """Whether tokens are exchanged while the other direction of another micro-batch computes."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""

@@ -22,7 +22,7 @@ NO_EFFECT = {
         "init-method-std init-method-xavier-uniform initial-loss-scale min-loss-scale loss-scale loss-scale-window "
         "hysteresis data-parallel-random-init muon-momentum muon-use-nesterov muon-scale-mode muon-num-ns-steps "
         "decoupled-lr decoupled-min-lr moe-aux-loss-coeff moe-z-loss-coeff moe-router-bias-update-rate "
-        "moe-router-load-balancing-type moe-input-jitter-eps moe-router-topk-scaling-factor "
+        "moe-router-load-balancing-type moe-token-drop-policy moe-input-jitter-eps moe-router-topk-scaling-factor "
         "check-for-nan-in-loss-and-grad no-check-for-nan-in-loss-and-grad rerun-mode calculate-per-token-loss "
         "mtp-loss-scaling-factor"
     ),
@@ -65,6 +65,7 @@ NO_EFFECT = {
         "transformer-impl attention-backend use-flash-attn use-mcore-models no-masked-softmax-fusion "
         "attention-softmax-in-fp32 no-attention-softmax-in-fp32 accumulate-allreduce-grads-in-fp32 moe-grouped-gemm "
         "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-enable-deepep moe-router-dtype moe-permute-fusion "
+        "moe-router-force-load-balancing moe-deepep-num-sms moe-hybridep-num-sms "
         "moe-router-fusion no-gradient-accumulation-fusion no-async-tensor-model-parallel-allreduce "
         "overlap-cpu-optimizer-d2h-h2d min-offloaded-tensor-size "
         "cpu-offloading-retain-pinned-cpu-buffers use-torch-optimizer-for-cpu-offload delay-offload-until-cuda-graph "
@@ -90,13 +91,9 @@ NOT_MODELLED = {
         "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
         "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split standalone-embedding-stage"
     ),
-    "expert exchange behind other micro-batches": "overlap-moe-expert-parallel-comm delay-wgrad-compute",
+    "gradients of weights that wait": "delay-wgrad-compute",
     "CUDA graphs in training": "enable-cuda-graph cuda-graph-impl cuda-graph-scope external-cuda-graph",
     "states sharded over replicas too": "outer-dp-sharding-strategy",
-    "tokens that experts drop": (
-        "moe-expert-capacity-factor moe-pad-expert-input-to-capacity moe-token-drop-policy "
-        "moe-router-force-load-balancing"
-    ),
     "registered buffers of NCCL": "nccl-ub use-nccl-ub nccl-communicator-config-path sharp-enabled-group",
     "weights gathered in four bits": "fp4-param-gather",
     "sequences of several documents": "variable-seq-lengths sft-packing hybrid-context-parallel",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gnomon.engines.megatron import formats
+from gnomon.engines.megatron import dispatch, formats
 from gnomon.engines.megatron.arguments import UNUSED
 from gnomon.engines.megatron.offload import offload_read
 from gnomon.engines.training.expressed import Named, saved
@@ -49,6 +49,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     strategy = replace(strategy, dp=data_parallel(program.ranks, strategy, program.name))
     apart = bool(shape.experts) or options.flag("multi-latent-attention")
     recipe = _recipe(options, strategy, apart)
+    if shape.experts:
+        recipe = replace(recipe, **dispatch.imported(options, strategy, recipe.expert_tp, program.per_node))
     micro, seq = options.whole("micro-batch-size"), options.whole("seq-length")
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gnomon.engines.megatron import formats, network
+from gnomon.engines.megatron import dispatch, formats, network
 from gnomon.engines.megatron.engine import RECIPES, VERSIONS
 from gnomon.engines.megatron.offload import activation_options, check_activations, environment, offload_unsaid
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
@@ -34,7 +34,9 @@ from gnomon.spec.training_job import TrainingJob
 NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", **{one.name: "--bf16" for one in RECIPES}}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", TWO_LEVELS: TWO_LEVELS}
-EXPRESSED_SETTINGS = ("dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather", "bf16_layers")
+EXPRESSED_SETTINGS = (
+    "dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather", "bf16_layers", "imbalance", *dispatch.SETTINGS
+)  # fmt: skip
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
@@ -103,7 +105,7 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     saved = "" if saving else ", and saves nothing"
     own = f"data, tokenizer{kept} and a learning rate of your own"
     missing = [f"{own}: run.sh trains on mock data, with a learning rate of {RATE:g} decaying to {LEAST_RATE:g}{saved}"]
-    missing += network.not_expressed(job)
+    missing += network.not_expressed(job) + dispatch.not_expressed(job)
     if saving.beside and _fsdp(job):
         missing.append("asynchronous checkpoints: Megatron-FSDP saves them while training waits")
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
@@ -190,6 +192,8 @@ def _environment(job: TrainingJob) -> list[str]:
     wide = [*exported(job.dtype, job.pool.chip), *environment(job)]
     if _fsdp(job):
         return ["unset CUDA_DEVICE_MAX_CONNECTIONS", *wide]
+    if dispatch.overlaps(job):  # passes of two micro-batches have queues of their own
+        return ["export CUDA_DEVICE_MAX_CONNECTIONS=32", *wide]
     alone = job.strategy.tp == 1 and job.strategy.cp == 1
     return wide if alone else ["export CUDA_DEVICE_MAX_CONNECTIONS=1", *wide]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gnomon.engines.megatron import dispatch
 from gnomon.engines.megatron.options import Value
 from gnomon.engines.training.rotary import LLAMA, is_number, rotary
 from gnomon.graph.trained import unusual
@@ -175,18 +176,6 @@ def _mixture(job: TrainingJob) -> dict[str, Value]:
         "--moe-router-num-groups": mixture.groups if mixture.groups > 1 else False,
         "--moe-router-group-topk": mixture.topk_groups if mixture.groups > 1 else False,
         "--moe-layer-freq": f"({layers})" if _dense(model) else False,
-        **_dispatcher(job),
+        **dispatch.options(job),
         "--moe-grouped-gemm": True,
-    }
-
-
-def _dispatcher(job: TrainingJob) -> dict[str, Value]:
-    """Across nodes DeepEP's, as it is priced: a token crosses once for all its experts there. It takes fp32 shares."""
-    wide = job.recipe.expert_tp or job.strategy.tp
-    if job.strategy.ep * wide <= job.pool.per_node:
-        return {"--moe-token-dispatcher-type": "alltoall"}
-    return {
-        "--moe-token-dispatcher-type": "flex",
-        "--moe-flex-dispatcher-backend": "deepep",
-        "--moe-router-dtype": "fp32",
     }

@@ -14,7 +14,7 @@ from gnomon.sim.training.placement import PLACEMENTS
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.recompute import code_of as recompute_code
 from gnomon.spec.recompute import layered, name_of
-from gnomon.spec.training import CP_COMM_NAMES, SELDOM
+from gnomon.spec.training import CP_COMM_NAMES, DISPATCHES, SELDOM
 
 Ints = NDArray[np.int64]
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
@@ -26,14 +26,37 @@ NAMED: dict[str, Callable[[int], str]] = {
     "schedule": names().__getitem__, "recompute": name_of, "cp_comm": CP_COMM_NAMES.__getitem__
 }  # fmt: skip
 """The names of what they hold."""
-SELDOM_CHOSEN = ("dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather")
-"""Columns that hold a setting of `spec.training.SELDOM` as it is."""
-CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap", "cp_a2a")
+SELDOM_CHOSEN = (
+    "dp_shard", "tp_overlap", "cp_a2a", "dispatch", "capacity_factor", "pad_to_capacity", "imbalance", "ep_overlap",
+    "fp8_param_gather",
+)  # fmt: skip
+"""Columns of settings of `spec.training.SELDOM`, as `encoded` has them."""
+PARTS = 1_000_000
+"""Of a factor, in which a column counts it."""
+CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap", "cp_a2a", "dispatch",
+       "capacity_factor", "pad_to_capacity", "imbalance")  # fmt: skip
 """Columns that say what of a layer a rank runs."""
 
 
-def _none() -> Ints:
-    return np.zeros(1, np.int64)
+def encoded(name: str, value: Any) -> int:
+    """A setting of `SELDOM_CHOSEN` as its column holds it."""
+    usual = SELDOM[name]
+    if isinstance(usual, str):
+        return DISPATCHES.index(value)
+    return round(value * PARTS) if isinstance(usual, float) else int(value)
+
+
+def decoded(name: str, code: int) -> Any:
+    """The setting that a column holds."""
+    usual = SELDOM[name]
+    if isinstance(usual, str):
+        return DISPATCHES[code]
+    return code / PARTS if isinstance(usual, float) else type(usual)(code)
+
+
+def _left_out() -> Ints:
+    """A column that leaves a setting alone in all plans."""
+    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,18 +78,25 @@ class Grid:
     ep: Ints
     expert_tp: Ints
     """Ranks that each expert is cut over, as it is: never 0."""
-    dp_shard: Ints = field(default_factory=_none)
+    dp_shard: Ints = field(default_factory=_left_out)
     """Data-parallel ranks that share states out; 0 for all. Of all plans where a grid leaves it out, and so are the
     next ones."""
-    tp_overlap: Ints = field(default_factory=_none)
-    cp_a2a: Ints = field(default_factory=_none)
-    fp8_param_gather: Ints = field(default_factory=_none)
+    tp_overlap: Ints = field(default_factory=_left_out)
+    cp_a2a: Ints = field(default_factory=_left_out)
+    dispatch: Ints = field(default_factory=_left_out)
+    capacity_factor: Ints = field(default_factory=_left_out)
+    pad_to_capacity: Ints = field(default_factory=_left_out)
+    imbalance: Ints = field(default_factory=_left_out)
+    ep_overlap: Ints = field(default_factory=_left_out)
+    fp8_param_gather: Ints = field(default_factory=_left_out)
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""
 
     def __post_init__(self) -> None:
         for name in SELDOM_CHOSEN:
-            object.__setattr__(self, name, np.broadcast_to(getattr(self, name), self.tp.shape))
+            given = getattr(self, name)
+            usual = given if given.size else np.array([encoded(name, SELDOM[name])])
+            object.__setattr__(self, name, np.broadcast_to(usual, self.tp.shape))
 
     @property
     def size(self) -> int:
@@ -107,6 +137,11 @@ class Grid:
         return np.asarray(layered(self.recompute))
 
     @property
+    def beside_backward(self) -> Ints:
+        """Whether forwards exchange tokens beside the backward of another micro-batch, which is in flight longer."""
+        return self.ep_overlap * (self.ep > 1)
+
+    @property
     def placement(self) -> Ints:
         """Where the stages of each plan's pipeline are: places in `PLACEMENTS`."""
         return np.array([PLACEMENTS.index(one.placement) for one in SCHEDULES.values()])[self.schedule]
@@ -141,7 +176,7 @@ class Grid:
         values |= {"recompute": recompute_code(recipe.recompute), "schedule": code_of(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
         values |= {"cp_comm": CP_COMM_NAMES.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
-        values |= {name: getattr(recipe, name) for name in SELDOM_CHOSEN}
+        values |= {name: encoded(name, getattr(recipe, name)) for name in SELDOM_CHOSEN}
         columns = {name: np.array([value], np.int64) for name, value in values.items()}
         return cls(**columns, stage_layers=recipe.stage_layers if strategy.pp > 1 else ())
 
@@ -180,7 +215,7 @@ class Grid:
             cp_comm=CP_COMM_NAMES[int(self.cp_comm[row])],
             expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
             layers_per_stage=",".join(map(str, self.stage_layers)),
-            **{name: type(SELDOM[name])(getattr(self, name)[row]) for name in SELDOM_CHOSEN},
+            **{name: decoded(name, int(getattr(self, name)[row])) for name in SELDOM_CHOSEN},
         )
 
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:

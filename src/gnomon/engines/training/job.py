@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
+from gnomon.engines.training.dispatch import check_dispatch, idle_dispatch
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
 from gnomon.graph.gemm_recipes import GEMM_RECIPES
@@ -57,7 +58,7 @@ def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[
         "expert_tp": (not model.is_moe and "the model has no experts")
         or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
     }
-    return {name: why for name, why in alone.items() if why}
+    return {name: why for name, why in alone.items() if why} | idle_dispatch(strategy, model)
 
 
 def equal_stages(model: Model) -> bool:
@@ -215,6 +216,7 @@ def check_experts(model: Model, strategy: Strategy, recipe: Recipe) -> None:
     alike = strategy.dp * strategy.cp * (strategy.tp // (recipe.expert_tp or strategy.tp))
     if model.is_moe:
         cut(alike, strategy.ep, "ranks of data and context parallelism", "strategy.ep")
+    check_dispatch(model, strategy, recipe)
 
 
 def _widths(block: Block, recipe: Recipe) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from gnomon.cost.clock import BURST, attention_joules, narrow, slowdown
 from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import TapeCost
+from gnomon.engines.training.grid import SELDOM_CHOSEN, decoded
 from gnomon.engines.training.split import deferred_bytes, split_backward
 from gnomon.engines.training.stages import ENDS, Origin, Stages, kind_names, mode_of
 from gnomon.engines.training.traits import Traits
@@ -26,7 +28,7 @@ from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.graph.layers.together import further_layer, tower_layer
 from gnomon.graph.ops import IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.source_attention import SourceAttention
-from gnomon.graph.tape import Tape
+from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Batch, Block, Model
 from gnomon.spec.training import CP_COMM_NAMES
 from gnomon.spec.workload import Floats
@@ -35,8 +37,8 @@ RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
 DECODED: Mapping[str, Callable[[int], Any]] = {
     "sequence_parallel": bool,
-    "tp_overlap": bool,
     "cp_comm": CP_COMM_NAMES.__getitem__,
+    **{name: partial(decoded, name) for name in SELDOM_CHOSEN},
 }
 """Columns that hold something else than what they stand for."""
 WORKING = dict.fromkeys(GEMM_RECIPES, "bf16")
@@ -56,6 +58,9 @@ class LayerCost:
     forward_exposed_s: Floats
     """Of that, exposed collectives."""
     backward_exposed_s: Floats
+    forward_beside_s: Floats
+    """Of that, exchanges with experts that a pass of another micro-batch in the other direction hides."""
+    backward_beside_s: Floats
     input_s: Floats
     """The backward by input alone, and by weight alone."""
     weight_s: Floats
@@ -144,11 +149,16 @@ def units(
     }
     kinds = [name for name in parts if name not in ENDS][: len(weights)]  # in the first role
     clock_slowdown = _clock_slowdown(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
-    return {
+    found = {
         name: _unit(
             parts[name], mode_of(name, recompute), passes[name], halves[name], clock_slowdown, machine, batch, traits
         )
         for name in parts
+    }
+    beside = {name: tapes.beside_other(tape, times) for name, tape in parts.items()}
+    return {
+        name: replace(unit, forward_beside_s=beside[name][0], backward_beside_s=beside[name][1])
+        for name, unit in found.items()
     }
 
 
@@ -208,6 +218,7 @@ def _unit(
     # What the kernels of a gradient compute again inside.
     back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, RECOMPUTING))
     again = again + sum((op.count * op.recomputed_flops(batch) for op in back), np.zeros(1))
+    idle, repeated = _beyond_mean(tape, mode, batch)
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
     saved = power["active_w"] * (1 / clock_slowdown - clock_slowdown)
     cooled = [
@@ -222,14 +233,29 @@ def _unit(
         clock_slowdown=clock_slowdown,
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,
+        forward_beside_s=np.zeros(1),
+        backward_beside_s=np.zeros(1),
         input_s=np.maximum(halves[0].seconds(clock_slowdown), halves[0].kernels * launch_s),
         weight_s=np.maximum(halves[1].seconds(clock_slowdown), halves[1].kernels * launch_s),
         input_exposed_s=halves[0].exposed_s,
-        flops=forward.flops + backward.flops,
-        recomputed_flops=np.asarray(again),
+        flops=forward.flops + backward.flops - idle - repeated,
+        recomputed_flops=np.asarray(again - repeated),
         energy_j=cooled[0] + cooled[1],
         **_sizes(tape, mode, batch),
     )
+
+
+def _beyond_mean(tape: Tape, mode: str, batch: Batch) -> tuple[Floats, Floats]:
+    """FLOPs of the busiest rank beyond those that ranks compute for tokens on average, once and recomputed."""
+
+    def beyond(nodes: Iterable[TapeNode], *, back: bool) -> Floats:
+        total: Floats = np.zeros(1)
+        for node in (node for node in nodes if node.busiest != 1):
+            ops = node.forward + (node.dgrad + node.wgrad if back else ())
+            total = total + (1 - 1 / node.busiest) * sum(op.count * op.flops(batch) for op in ops)
+        return total
+
+    return beyond(tape.nodes, back=True), beyond(tape.recomputed(mode), back=False)
 
 
 def sizes(parts: Mapping[str, Tape], recompute: str, batch: Batch) -> dict[str, dict[str, Floats]]:

@@ -118,6 +118,9 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     activations = stays + last * (heads - 1) * found.head_saved_activation_bytes
     passes = grid.by_schedule(lambda one, rows: one.in_flight(grid.pp[rows], grid.vp[rows], found.micros[rows], 0))
     activations = activations + at_first * np.ceil(passes / grid.vp) * found.first_saved_activation_bytes
+    # Beside a forward the backward of another micro-batch goes on, layer by layer, which leaves one of them.
+    most = np.max([kind.saved_activation_bytes for kind in found.chunks.kinds], axis=0)
+    activations = activations + grid.beside_backward * most
     working = np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes))
     # An embedding needs less than a layer, and counts where it is alone or has a tower before it.
     alone = (layer == 0) | (found.first_saved_activation_bytes > 0)

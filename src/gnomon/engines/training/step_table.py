@@ -312,7 +312,8 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held, frozen = _held(unit), _frozen(unit)
     summed = _accumulated(wire, held)
-    narrow, both_s = unit.narrow_parameters, (unit.forward_s, unit.backward_s + summed)
+    ahead, behind = _beside_backward(wire, unit)
+    narrow, both_s = unit.narrow_parameters, (unit.forward_s - ahead, unit.backward_s - behind + summed)
     forward, backward, *leads = wire.passes(*both_s, held, frozen, narrow, unit.launched_s)
     by_input, by_weight, lead_input = wire.halves(unit.input_s, unit.weight_s + summed, held, frozen, narrow)
     mean = stages.order.size / (grid.pp * grid.vp)
@@ -334,6 +335,24 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
         frozen=frozen,
         saved_activation_bytes=_until_backward(grid, unit.saved_activation_bytes, unit.deferred_bytes),
         peak_bytes=np.maximum(unit.forward_peak_bytes, unit.backward_peak_bytes),
+    )
+
+
+def _beside_backward(wire: CommModel, unit: LayerCost) -> tuple[Floats, Floats]:
+    """Seconds of exchanges with experts that a layer's forward and backward hide beside each other, of different
+    micro-batches, where all forwards and backwards but those of the warm-up and of the end are paired: the mean over
+    the passes that a step's time is made of. No pass is faster than its launches."""
+    grid = wire.grid
+    if not np.any(grid.beside_backward):
+        return np.zeros(grid.size), np.zeros(grid.size)
+    passes = grid.vp * (wire.load.global_batch // (grid.dp * grid.micro_batch))
+    warm_ups = (grid.vp - 1) * grid.pp + 2 * (grid.pp - 1) + 1
+    share = grid.beside_backward * np.maximum(passes - warm_ups, 0) / (passes + grid.pp - 1)
+    share = share * (1 - sm_contention(wire.machine.chip.sm_count))
+    launched = unit.launched_s
+    return (
+        np.clip(share * unit.forward_beside_s, 0.0, np.maximum(unit.forward_s - launched[0], 0.0)),
+        np.clip(share * unit.backward_beside_s, 0.0, np.maximum(unit.backward_s - launched[1], 0.0)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnomon.graph.ops import TOKENS, Rows
+from gnomon.spec.training import ONCE, ONCE_NARROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,14 @@ class Cut:
     """Ranks the experts of a layer lie on."""
     expert_tp: int = 1
     """Ranks that each expert's matrices are cut over."""
+    dispatch: str = ""
+    """How tokens get to experts of other ranks: one of `spec.training.DISPATCHES`."""
+    capacity_factor: float = 0.0
+    """Rows that an expert takes at most, of an equal share; 0 where none is dropped."""
+    pad_to_capacity: bool = False
+    """Experts compute as many rows as they may take."""
+    imbalance: float = 1.0
+    """Rows of the rank whose experts get most, over the mean."""
     paged: Paged | None = None
     """None where whole sequences run, as in training."""
     inference: bool = False
@@ -73,6 +82,29 @@ class Cut:
         """Whether tokens meet what earlier steps have left; else whole sequences run from their first token to a
         loss."""
         return self.paged is not None or self.inference
+
+    @property
+    def useful_rows(self) -> float:
+        """Rows that experts compute for tokens, of those that tokens ask for: at least, where some get more."""
+        return min(1.0, self.capacity_factor) if self.capacity_factor else 1.0
+
+    @property
+    def sent_rows(self) -> float:
+        """Rows that a rank sends to experts, of those that its tokens ask for."""
+        return self.capacity_factor if self.pad_to_capacity else self.useful_rows
+
+    @property
+    def busiest_rows(self) -> float:
+        """Rows of the rank whose experts get most, of an equal share without drops: others wait for it."""
+        uneven = self.imbalance if self.ep > 1 else 1.0
+        if not self.capacity_factor:
+            return uneven
+        return self.capacity_factor if self.pad_to_capacity else min(uneven, self.capacity_factor)
+
+    @property
+    def sent_once(self) -> bool:
+        """Whether a rank gets a token once for all of its experts."""
+        return self.ep > 1 and self.dispatch in (ONCE, ONCE_NARROW)
 
     def per_token(self, rows: Rows) -> float:
         """Of rows that a step has, how many for each of its tokens."""

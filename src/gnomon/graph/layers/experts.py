@@ -7,18 +7,19 @@ from dataclasses import replace
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.layers.writer import Writer
-from gnomon.graph.ops import Collective, Elementwise, Experts, Gemm, Rows
+from gnomon.graph.ops import Collective, Elementwise, Experts, Gemm, Op, Rows
 from gnomon.graph.routing import TokenRouting
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import MoeFfn
+from gnomon.spec.training import ALL_TO_ALL, ONCE_NARROW
 
 SCORE_BYTES, MAP_BYTES = 4.0, 1.0
 """The router's shares are fp32, and a byte says whether a token visits an expert."""
 CHOICE_BYTES = 8
 """Of an expert's number and its weight, in four bytes each, which travel with a token."""
-SCALE_BLOCK = 128
-"""Channels that share a scale, of four bytes, where a token travels in eight bits."""
+SCALE_BLOCK, SCALE_BYTES = 128, 4
+"""Channels that share a scale, and its bytes, where a token travels in eight bits."""
 
 
 def one_kernel(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator[TapeNode]:
@@ -80,16 +81,16 @@ def _met(writer: Writer, name: str, op: str, bytes_per_token: float) -> Iterator
 def _dispatched_bytes(writer: Writer, ffn: MoeFfn) -> float:
     """A token's channels, quantised before they leave where the experts are, and its choices."""
     narrow = writer.cut.paged is not None and writer.cut.paged.dtype == "fp8"
-    channels = width("fp8") + 4 / SCALE_BLOCK if narrow else writer.value
+    channels = width("fp8") + SCALE_BYTES / SCALE_BLOCK if narrow else writer.value
     return writer.model.hidden * channels + ffn.topk * CHOICE_BYTES
 
 
 def grouped(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator[TapeNode]:
     """Experts as training engines run them: tokens sent to where their experts are, and grouped GEMMs.
 
-    Tokens choose experts evenly, as load-balancing losses aim for: every rank gets as many rows as it sends,
-    and every expert as many as the next. Shares are multiplied in with the activation, so that what experts give need
-    not stay.
+    Tokens choose experts evenly, as load-balancing losses aim for, unless a plan says how uneven they are: the rank is
+    then the one that gets most, whose experts get as many each. Shares are multiplied in with the activation, so that
+    what experts give need not stay.
     """
     hidden, rows, given = writer.model.hidden, writer.cut.rows, written
     yield from _route(writer, ffn, read)
@@ -109,8 +110,19 @@ def _wide(writer: Writer, ffn: MoeFfn) -> int:
 
 
 def rows_of(writer: Writer, ffn: MoeFfn) -> Rows:
-    """Rows that a rank's experts work on: those of its tokens, and of the ranks that share its experts' matrices."""
-    return Rows("tokens", ffn.topk * writer.cut.share * writer.cut.expert_tp)
+    """Rows that the busiest rank's experts work on: as many as its tokens ask for where all get as many, and those of
+    the ranks that share its experts' matrices."""
+    return Rows("tokens", _exchanged(writer, ffn).factor * writer.cut.expert_tp)
+
+
+def _sent_rows(writer: Writer, ffn: MoeFfn) -> Rows:
+    """Copies of its tokens that a rank sends."""
+    return Rows("tokens", ffn.topk * writer.cut.share * writer.cut.sent_rows)
+
+
+def _exchanged(writer: Writer, ffn: MoeFfn) -> Rows:
+    """Copies that the busiest rank gets, for whose exchange the others wait."""
+    return Rows("tokens", ffn.topk * writer.cut.share * writer.cut.busiest_rows)
 
 
 def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
@@ -142,14 +154,15 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
 def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, None, str]:
     """A row for each token and expert it visits, in the order of experts, sent to where they are."""
     cut, hidden = writer.cut, _wide(writer, ffn)
-    rows = Rows("tokens", ffn.topk * cut.share)
+    if cut.sent_once:
+        return (yield from _dispatch_once(writer, ffn, read))
     now = "permuted"
     if writer.style.permute is None:
-        yield _moved(writer, "ffn.permute", read, now, rows, hidden)
+        yield _moved(writer, "ffn.permute", read, now, _sent_rows(writer, ffn), hidden)
     else:
-        yield writer.rowed("ffn.permute", writer.style.permute, hidden, (read,), now, False, rows)
+        yield writer.rowed("ffn.permute", writer.style.permute, hidden, (read,), now, False, _sent_rows(writer, ffn))
     if cut.ep > 1:
-        yield _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", rows, ffn)
+        yield _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", _exchanged(writer, ffn), ffn)
         now = "arrived"
     if cut.expert_tp > 1:
         yield _sent(writer, "ffn.dispatch.enter", "all_gather", now, "joined", rows_of(writer, ffn), ffn)
@@ -189,17 +202,21 @@ def _gemms(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, 
         keeps=(read,),
         parameters=parameters,
         experts=parameters,
+        busiest=writer.cut.busiest_rows / writer.cut.useful_rows,
     )
 
 
 def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
     """Rows sent back to the ranks of their tokens, and the rows of a token added up."""
     cut, hidden = writer.cut, _wide(writer, ffn)
+    if cut.sent_once:
+        yield from _combine_once(writer, ffn, written)
+        return
     now = "given"
     if cut.ep > 1 and ffn.experts > cut.ep:
         yield _moved(writer, "ffn.unsort", now, "unsorted", rows_of(writer, ffn), hidden)
         now = "unsorted"
-    rows = Rows("tokens", ffn.topk * cut.share)
+    rows = _exchanged(writer, ffn)
     if cut.expert_tp > 1:
         node = _sent(writer, "ffn.combine.leave", "reduce_scatter", now, "parted", rows_of(writer, ffn), ffn)
         writer.sizes["parted"] = hidden * writer.value * rows.factor
@@ -207,13 +224,64 @@ def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
         now = "parted"
     if cut.ep > 1:
         yield _sent(writer, "ffn.combine", "all_to_all", now, "returned", rows, ffn)
-        now = "returned"
+        now, rows = "returned", _sent_rows(writer, ffn)
+        writer.sizes[now] = hidden * writer.value * rows.factor
     if writer.style.unpermute is None:
         yield _moved(writer, "ffn.unpermute", now, written, rows, hidden, cut.share)
         return
     node = writer.rowed("ffn.unpermute", writer.style.unpermute, hidden, (now,), "ffn.given", False, rows)
     writer.sizes[written] = hidden * writer.value * cut.share
     yield replace(node, writes=(written, "ffn.given"), keeps=("ffn.given",))
+
+
+def _dispatch_once(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, None, str]:
+    """A token is sent once to each rank that has some of its experts, and copied there (DeepEP): as it is, or cast to
+    eight bits with a scale per block, and so is the gradient of what comes back."""
+    size = _wide(writer, ffn) * writer.value
+    there = _once(writer, ffn, "ffn.dispatch", writer.cut.dispatch == ONCE_NARROW)
+    back = _once(writer, ffn, "ffn.dispatch.by_input", narrow=False)
+    writer.sizes["arrived"] = size * _exchanged(writer, ffn).factor * _first_copies(writer, ffn)
+    yield TapeNode(name="ffn.dispatch", forward=there, dgrad=back, reads=(read,), writes=("arrived",))
+    rows = rows_of(writer, ffn)
+    copied = Elementwise(
+        name="ffn.sort", rows=rows, read_per_row=size * _first_copies(writer, ffn), written_per_row=size
+    )
+    writer.sizes["sorted"] = size * rows.factor
+    yield TapeNode(name="ffn.sort", forward=(copied,), reads=("arrived",), writes=("sorted",))
+    return "sorted"
+
+
+def _combine_once(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
+    """What a rank's experts give for a token is added up before it is sent back."""
+    size, first = _wide(writer, ffn) * writer.value, _first_copies(writer, ffn)
+    rows = rows_of(writer, ffn)
+    summed = Elementwise(name="ffn.unsort", rows=rows, read_per_row=size, written_per_row=size * first)
+    writer.sizes["unsorted"], writer.sizes[written] = size * rows.factor * first, size * writer.cut.share
+    yield TapeNode(name="ffn.unsort", forward=(summed,), reads=("given",), writes=("unsorted",))
+    there = _once(writer, ffn, "ffn.combine", narrow=False)
+    back = _once(writer, ffn, "ffn.combine.by_input", writer.cut.dispatch == ONCE_NARROW)
+    yield TapeNode(name="ffn.combine", forward=there, dgrad=back, reads=("unsorted",), writes=(written,))
+
+
+def _first_copies(writer: Writer, ffn: MoeFfn) -> float:
+    """Of the copies of a token, those that go to different ranks."""
+    return _routing(ffn).reached(writer.cut.ep) / ffn.topk
+
+
+def _once(writer: Writer, ffn: MoeFfn, name: str, narrow: bool) -> tuple[Op, ...]:
+    """An exchange in which each rank gets a token once, and the cast before it."""
+    cut, wide = writer.cut, _wide(writer, ffn)
+    each = wide * (width("fp8") + SCALE_BYTES / SCALE_BLOCK if narrow else writer.value)
+    payload = each * _exchanged(writer, ffn).factor
+    sent = replace(writer.exchange(name, "all_to_all", payload, cut.ep, 1), routed=_routing(ffn), inside=True)
+    if not narrow:
+        return (sent,)
+    cast = Elementwise(name=f"{name}.cast", rows=cut.rows, read_per_row=wide * writer.value, written_per_row=each)
+    return (cast, sent)
+
+
+def _routing(ffn: MoeFfn) -> TokenRouting:
+    return TokenRouting(experts=ffn.experts, topk=ffn.topk, groups=ffn.groups, topk_groups=ffn.topk_groups)
 
 
 def _moved(writer: Writer, name: str, read: str, written: str, rows: Rows, hidden: int, share: float = 0.0) -> TapeNode:
@@ -230,7 +298,6 @@ def _sent(writer: Writer, name: str, op: str, read: str, written: str, rows: Row
     ranks, stride = (cut.ep, cut.expert_tp) if op == "all_to_all" else (cut.expert_tp, 1)
     writer.sizes[written] = size
     found: Collective = writer.exchange(name, op, size, ranks, stride)
-    if op == "all_to_all" and writer.style.routes_once:
-        routing = TokenRouting(experts=ffn.experts, topk=ffn.topk, groups=ffn.groups, topk_groups=ffn.topk_groups)
-        found = replace(found, routed=routing)
+    if op == "all_to_all" and writer.style.routes_once and cut.dispatch != ALL_TO_ALL:
+        found = replace(found, routed=_routing(ffn))
     return TapeNode(name=name, forward=(found,), reads=(read,), writes=(written,))

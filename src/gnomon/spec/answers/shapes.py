@@ -92,6 +92,11 @@ class Inputs(TypedDict, total=False):
     cp_a2a: int
     fp8_param_gather: bool
     bf16_layers: str
+    dispatch: str | None
+    capacity_factor: float
+    pad_to_capacity: bool
+    imbalance: float
+    ep_overlap: bool
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

@@ -14,6 +14,7 @@ from gnomon.spec.recompute import parse
 from gnomon.spec.reliability import CHECKPOINT_MODES
 from gnomon.spec.training import (
     CP_COMM_NAMES,
+    DISPATCHES,
     MAX_ZERO,
     OPTIMIZERS,
     PACKINGS,
@@ -38,6 +39,7 @@ MOST_MTP = 64
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "optimizer": ("optimizer", OPTIMIZERS),
     "cp_comm": ("context-parallel communication", CP_COMM_NAMES),
+    "dispatch": ("dispatch of tokens to experts", DISPATCHES[1:]),
     "checkpoint_mode": ("checkpoint mode", CHECKPOINT_MODES),
     "packing": ("packing", PACKINGS),
     "sampling": ("sampling", SAMPLINGS),
@@ -242,6 +244,25 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--cp-a2a", "whole", "N", "With --cp-comm a2a+p2p, neighbours that trade tokens for heads; keys travel around "
         "a ring of the others (Megatron's --hierarchical-context-parallel-sizes N M).",
         default=0, least=0, most=MOST_DEGREE,
+    )  # fmt: skip
+    dispatch: str | None = flag(
+        "--dispatch", "dispatch", "NAME", "How tokens get to experts of other ranks: alltoall (a copy for each), "
+        "deepep (once to each node and rank) or deepep-fp8; else as the engine usually does.", default=None,
+    )  # fmt: skip
+    capacity_factor: float = flag(
+        "--capacity-factor", "factor", "F", "Tokens that an expert takes at most, of an equal share; the others are "
+        "dropped. 0 drops none.", default=0.0,
+    )  # fmt: skip
+    pad_to_capacity: bool = flag(
+        "--pad-to-capacity", "switch", "", "Whether experts compute as many rows as they may take.", default=False
+    )
+    imbalance: float = flag(
+        "--imbalance", "factor", "F", "Tokens of the expert-parallel rank that gets most, over the mean; 1 is even.",
+        default=1.0,
+    )  # fmt: skip
+    ep_overlap: bool = flag(
+        "--ep-overlap", "switch", "", "Whether tokens are exchanged with experts while another micro-batch computes "
+        "(Megatron's --overlap-moe-expert-parallel-comm).", default=False,
     )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
