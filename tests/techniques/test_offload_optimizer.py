@@ -85,7 +85,7 @@ def test_the_built_in_runner_overlaps_none_of_it() -> None:
     machine = host(cores=64, memory_gib=512, memory_gb_s=400, adam_gparam_s=3, link_gb_s=LINK / 1e9)
     on = cluster("A100-40GB", CHIPS, CHIPS, machine)
     found = gnomon.simulate_training(
-        "llama-2-7b", on=on, seq=2048, global_batch=CHIPS, zero=1, recompute="full", engine="torch",
+        "llama-2-7b", on=on, seq=2048, global_batch=CHIPS, zero=1, recompute="full", engine="torch", dtype="bf16",
         techniques=["offload-optimizer"],
     )  # fmt: skip
     copies = 2 * 4 * PARAMETERS / LINK

@@ -57,7 +57,7 @@ class _LayerPass:
         self.arrived: Any = None
 
 
-class ActivationOffload(RunningTechnique):
+class ActivationsOnHost(RunningTechnique):
     """Offloads a share of the layers; the last one of the network stays, whose backward pass comes next."""
 
     def __init__(self, layers: int, share: float, in_flight: int, *, beside: bool) -> None:
