@@ -78,3 +78,17 @@ def test_a_host_that_is_full_holds_no_more() -> None:
     on = cluster("A100-80GB", CHIPS, CHIPS, small)
     with pytest.raises(gnomon.GnomonError, match=r"hosts' memory: .* 100\.4 GiB there, of 90\.0 GiB"):
         gnomon.plan_training("llama-2-7b", cluster=on, seq=2048, global_batch=8, techniques=["offload-optimizer"])
+
+
+def test_the_built_in_runner_overlaps_none_of_it() -> None:
+    """fp32 gradients go, the host updates, and fp32 weights come back, which are cast there."""
+    machine = host(cores=64, memory_gib=512, memory_gb_s=400, adam_gparam_s=3, link_gb_s=LINK / 1e9)
+    on = cluster("A100-40GB", CHIPS, CHIPS, machine)
+    found = gnomon.simulate_training(
+        "llama-2-7b", on=on, seq=2048, global_batch=CHIPS, zero=1, recompute="full", engine="torch", dtype="bf16",
+        techniques=["offload-optimizer"],
+    )  # fmt: skip
+    copies = 2 * 4 * PARAMETERS / LINK
+    update = together(PARAMETERS / (ADAM / CHIPS), PARAMETERS * 30 / (0.8 * MEMORY / CHIPS))
+    assert found.step_parts["optimizer_s"] == pytest.approx(copies + update, rel=1e-9)
+    assert found.memory_parts[0]["gradients"] == pytest.approx(4 * PARAMETERS * CHIPS, rel=1e-9)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.host_link import LINK_SPREAD
-from gnomon.engines.training import RankMemory, StepTable
+from gnomon.engines.training import RankMemory, StepTable, Traits
 from gnomon.engines.training.case import TrainingCase
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values, bandwidth
@@ -35,6 +35,8 @@ GRADIENT_BYTES = 2.0
 KNOWN = "adamw"
 WEIGHT_BYTES = 2.0
 """Of a parameter on its way back."""
+MASTER_BYTES = 4.0
+"""Of one that is cast where it arrives."""
 SUBGROUP = 1e8
 """Parameters that are updated and copied together, as DeepSpeed's `sub_group_size` in the papers' runs."""
 STAGED = 3
@@ -112,7 +114,7 @@ class OffloadOptimizer(Technique[TrainingCase]):
 
     def costs(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         case = case.at(found)
-        early, flush = _flushed_early(found), self.flush_s(case, values)
+        early, flush = _flushed_early(found, case.traits), self.flush_s(case, values)
         chunks = found.chunks.longer("backward_s", np.where(early, flush, 0.0))
         return replace(
             found,
@@ -128,7 +130,11 @@ class OffloadOptimizer(Technique[TrainingCase]):
         turns = _turns(values, away)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._rates(case)
-        update = update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
+        if case.traits.host_update_apart:
+            processors, memory = away / host, away * UPDATE_BYTES / memory_bytes_s(case)
+            update = _sharing_bandwidth(processors, memory) + away * MASTER_BYTES / link + found.optimizer_s * here
+        else:
+            update = update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
         return update if values["tier"] == ON_HOST else self._on_disks_s(update, away, case)
 
     def _on_disks_s(self, update: Floats, away: Floats, case: TrainingCase) -> Floats:
@@ -147,19 +153,21 @@ class OffloadOptimizer(Technique[TrainingCase]):
         _, link = self._rates(case)
         bandwidth = float(values["flush_gb_s"]) * 1e9 or link
         each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
+        if case.traits.host_update_apart:
+            return np.asarray(each / GRADIENT_BYTES * case.traits.optimizers[case.optimizer].gradient_bytes / bandwidth)
         if values["flush"] == "waits":
             return np.asarray(each / bandwidth)
         if exposed := case.traits.exposed_gradient_bytes:
             return np.asarray(exposed / GRADIENT_BYTES * each / link)
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
-        return np.asarray(np.maximum(each / link - np.where(_flushed_early(found), backward, 0.0), 0.0))
+        return np.asarray(np.maximum(each / link - np.where(_flushed_early(found, case.traits), backward, 0.0), 0.0))
 
     def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         share, found = float(values["share"]), case.table
         layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
         two_layers = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
-        in_flight = np.where(_flushed_early(found), two_layers, used.gradients)
+        in_flight = np.where(_flushed_early(found, case.traits), two_layers, used.gradients)
         away = share * found.own_parameters
         host = away * (STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes)
         disks = np.where(values["tier"] == ON_NVME, away * DISK_BYTES, 0.0)
@@ -181,9 +189,9 @@ class OffloadOptimizer(Technique[TrainingCase]):
         )
 
 
-def _flushed_early(found: StepTable) -> NDArray[np.bool_]:
+def _flushed_early(found: StepTable, traits: Traits) -> NDArray[np.bool_]:
     """Whether gradients are flushed per micro-batch: they are reduce-scattered at once, or there is one replica."""
-    return np.asarray((found.grid.zero >= 2) | (found.grid.copies == 1))
+    return np.asarray(((found.grid.zero >= 2) | (found.grid.copies == 1)) & (not traits.host_update_apart))
 
 
 def update_s(
@@ -197,13 +205,18 @@ def update_s(
     shared = away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory
     longest = np.maximum.reduce(
         np.broadcast_arrays(
-            (processors**BANDWIDTH_CONTENTION + shared**BANDWIDTH_CONTENTION) ** (1 / BANDWIDTH_CONTENTION),
+            _sharing_bandwidth(processors, shared),
             away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
             away * turns * STATE_BYTES / link,
             chip_s,
         )
     )
     return np.asarray(longest + np.minimum(away, SUBGROUP) * WEIGHT_BYTES / link)
+
+
+def _sharing_bandwidth(processors: Floats, memory: Floats) -> Floats:
+    """Both at once, which share the host's memory."""
+    return np.asarray((processors**BANDWIDTH_CONTENTION + memory**BANDWIDTH_CONTENTION) ** (1 / BANDWIDTH_CONTENTION))
 
 
 def _turns(values: Values, away: Floats) -> Floats:

@@ -66,6 +66,7 @@ class Torch:
             uneven_stages=self.version == VERSIONS[-1],
             gathers_forward=True,
             buffers_ahead=True,
+            host_update_apart=True,
             launch_s=LAUNCH_S,
             efficiency=software().get(self.version, {}),
             run_spread=RUN_SPREAD if self.version == VERSIONS[0] else {},

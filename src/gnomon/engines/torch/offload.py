@@ -57,7 +57,7 @@ class _LayerPass:
         self.arrived: Any = None
 
 
-class ActivationOffload(RunningTechnique):
+class ActivationsOnHost(RunningTechnique):
     """Offloads a share of the layers; the last one of the network stays, whose backward pass comes next."""
 
     def __init__(self, layers: int, share: float, in_flight: int, *, beside: bool) -> None:
@@ -85,9 +85,7 @@ class ActivationOffload(RunningTechnique):
         if kind == "F":
             self.passes[self.current] = None
         yield
-        if kind == "F":
-            self._let_go(0)
-        else:
+        if kind != "F":
             self.passes.pop((chunk, micro), None)
 
     def _forward(self, layer: nn.Module, forward: Any, *args: Any) -> Tensor:
@@ -143,8 +141,10 @@ class ActivationOffload(RunningTechnique):
         if self.in_flight > 1 and one.before is not None:
             self._fetch(one.before)
         if one.arrived is not None:
+            # The copy back began after the one out, so that what was held until then may go.
             torch.cuda.current_stream().wait_event(one.arrived)
             one.arrived = None
+            one.held.clear()
         found, saved.uses = saved.back, saved.uses - 1
         if saved.uses == 0:
             saved.back = saved.host = None

@@ -171,6 +171,9 @@ class Traits:
     """How it trains low-rank adapters beside frozen weights; None where it does not."""
     sharded_weights: ShardedWeights = ShardedWeights()
     """Of plans with ZeRO 3."""
+    host_update_apart: bool = False
+    """Whether states on the host are updated once all their gradients are there, and all weights go back after that;
+    else copies, the host's work and the backward pass overlap."""
     exposed_gradient_bytes: float = 0.0
     """Of a gradient that is copied to host memory in a backward pass, where that waits for the copy; 0 where copies
     overlap with it."""

@@ -9,7 +9,7 @@ from gnomon.errors import InputError
 from gnomon.spec.training_job import TrainingJob
 
 
-class OffloadActivations(RunnerTechnique):
+class ActivationOffloading(RunnerTechnique):
     name = "offload-activations"
 
     def check(self, job: TrainingJob, values: Values) -> None:
@@ -24,11 +24,11 @@ class OffloadActivations(RunnerTechnique):
             raise InputError(message, where="strategy.tp", hint="Use 1.")
 
     def start(self, job: TrainingJob, values: Values, place: Any) -> RunningTechnique:
-        from gnomon.engines.torch.offload import ActivationOffload
+        from gnomon.engines.torch.offload import ActivationsOnHost
 
         share = float(values["layers"]) / job.model.layers if values["layers"] else float(values["share"])
         beside = place.device.type == "cuda" and values["copies"] == "streams"
-        return ActivationOffload(job.model.layers, share, int(values["in_flight"]), beside=beside)
+        return ActivationsOnHost(job.model.layers, share, int(values["in_flight"]), beside=beside)
 
 
-TECHNIQUES = (OffloadActivations(),)
+TECHNIQUES = (ActivationOffloading(),)

@@ -19,7 +19,7 @@ class StatesOnHost(RunningTechnique):
         return torch.device("cpu")
 
 
-class OffloadOptimizer(RunnerTechnique):
+class StateOffloading(RunnerTechnique):
     name = "offload-optimizer"
 
     def check(self, job: TrainingJob, values: Values) -> None:
@@ -32,4 +32,4 @@ class OffloadOptimizer(RunnerTechnique):
         return StatesOnHost()
 
 
-TECHNIQUES = (OffloadOptimizer(),)
+TECHNIQUES = (StateOffloading(),)
