@@ -126,7 +126,7 @@ def _objective(outcome: Outcome, objective: Objective, task: Task) -> dict[str, 
 
 def _least_bound(searches: Sequence[Search], step_s: float) -> float:
     """No plan at all is faster than this."""
-    return min(step_s, *(float(one.bounds_s.min()) for one in searches if one.grid.size))
+    return min(step_s, *(float(one.loose_bounds_s.min()) for one in searches if one.grid.size))
 
 
 def _shortages(searches: Sequence[Search]) -> tuple[float, float]:

@@ -212,6 +212,33 @@ class Search:
         bounds = step_bound_s(found, self.traits)
         if self.load.sequences is not None and not self.applied:
             bounds = self._of_drawn(bounds, rows, found)
+        return self._everywhere(rows, found, bounds)
+
+    @property
+    def has_side(self) -> bool:
+        """Whether techniques have something run beside the passes."""
+        return bool(self.applied) and bool(self.figures.side)
+
+    @cached_property
+    def loose_bounds_s(self) -> Floats:
+        """The same where nothing runs beside the passes; else bounds that do not know of it."""
+        rows, found = self.priced
+        return (
+            self._everywhere(rows, found, step_bound_s(found, self.traits, side=False)) if found.side else self.bounds_s
+        )
+
+    def closer_bounds_s(self, mask: NDArray[np.bool_]) -> Floats:
+        """Loose bounds, but for these plans."""
+        rows, found = self.priced
+        places = np.flatnonzero(mask[rows]) if found.side else np.zeros(0, np.int64)
+        bounds = self.loose_bounds_s.copy()
+        if places.size:
+            some = found.pick(places)
+            bounds[rows[places]] = self._everywhere(rows[places], some, step_bound_s(some, self.traits))[rows[places]]
+        return bounds
+
+    def _everywhere(self, rows: Ints, found: StepTable, bounds: Floats) -> Floats:
+        """Bounds of some plans with what techniques make them wait for; infinite for all others."""
         everywhere = np.full(self.grid.size, np.inf)
         everywhere[rows] = bounds + waits_s(self.applied, self.case.at(found), bounds)
         return np.where(self.fits, everywhere, np.inf)

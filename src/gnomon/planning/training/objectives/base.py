@@ -159,7 +159,7 @@ class Objective(ABC):
     def best(self, task: Task, site: Site, searches: Sequence[Search]) -> Chosen | None:
         """The best plan of a site; None where none keeps the limits."""
         fitting = [one for one in searches if one.fits.any()]
-        bounds = [np.asarray(self.score(least_runs(one, site.failures, task.limits), task.limits)) for one in fitting]
+        bounds = [self._bounds(task, site, one, one.loose_bounds_s) for one in fitting]
         timed = 0
         for masks in self.levels(fitting, bounds):
             open_ = [np.where(mask, bound, np.inf) for mask, bound in zip(masks, bounds, strict=True)]
@@ -168,6 +168,9 @@ class Objective(ABC):
             if chosen is not None and np.isfinite(chosen.best.value):
                 return replace(chosen, timed=timed)
         return None
+
+    def _bounds(self, task: Task, site: Site, search: Search, bounds_s: Floats) -> Floats:
+        return np.asarray(self.score(least_runs(search, bounds_s, site.failures, task.limits), task.limits))
 
     def _best_of(
         self, task: Task, site: Site, searches: Sequence[Search], bounds: Sequence[Floats]
@@ -178,6 +181,9 @@ class Objective(ABC):
         timed, bound = 0, np.inf
         for search, own in zip(searches, bounds, strict=True):
             limit = ranked[1].value if len(ranked) > 1 else np.inf
+            if search.has_side and (own < limit).any():
+                closer = self._bounds(task, site, search, search.closer_bounds_s(own < limit))
+                own = np.where(own < limit, closer, own)
             if not own.size or not own.min() < limit:
                 bound = min(bound, float(own.min(initial=np.inf)))
                 continue
