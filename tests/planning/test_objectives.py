@@ -279,3 +279,25 @@ def test_the_text_says_what_was_looked_for() -> None:
     assert "compared  H100-SXM-80GB:4: $" in text
     assert "objective" not in str(plan_training(cluster="H100:4", **JOB))
     assert answer.to_dict()["objective"]["limits"] == {"deadline_s": 30 * DAY_S}
+
+
+def test_the_best_of_all_techniques_and_the_runner_up() -> None:
+    """Searches with techniques one after the other against every plan of each, timed."""
+    words: dict[str, Any] = {"model": "llama-3.2-3b", "seq": 4096, "global_batch": 4}
+    answer = plan_training(cluster="H100:2", techniques=("auto",), **words)
+    question = PlanTrainingQuestion(cluster="H100:2", **words)
+    site = _site(question, question.model, "H100:2")
+    task = Task(sites=(site,), load=question.load, limits=Limits(), optimizer="adamw", dtype=None, techniques=("auto",))
+    searches = task.searches(site)
+    assert any(one.has_side for one in searches)
+    times = []
+    for one in searches:
+        rows = [row for row in range(one.grid.size) if one.fits[row]]
+        seconds = [one.step_s(row) for row in rows]
+        assert all(one.bounds_s[row] <= time for row, time in zip(rows, seconds, strict=True))
+        assert all(one.loose_bounds_s[row] <= one.bounds_s[row] for row in rows)
+        times += seconds
+    assert answer.plans_fit == len(times)
+    least, second, *_ = sorted(times)
+    assert answer.best.step_time_s.value == pytest.approx(least, rel=1e-9)
+    assert answer.runner_up["step_time_s"] == pytest.approx(second, rel=1e-9)

@@ -185,6 +185,7 @@ def test_the_answer_says_what_was_searched() -> None:
         "ep": {1},
         "micro_batch": {1, 2, 4, 8, 16},
         "zero": {0, 1, 2, 3},
+        "dp_shard": {0, 2, 4, 8},  # what tensor parallelism leaves of a node
         "recompute": {"none", "full"},
         "schedule": {"gpipe", "1f1b", "interleaved"},
         "sequence_parallel": {False, True},

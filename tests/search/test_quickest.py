@@ -78,3 +78,24 @@ def test_one_that_fits_among_none(size: int) -> None:
     drawn = [(1, 0, False)] * size + [(8, 3, True)]
     answer, _ = found(drawn)
     assert (answer.best, answer.evaluated, answer.second, answer.bound) == (size, 1, None, np.inf)
+
+
+@given(plans.filter(lambda drawn: any(fits for *_, fits in drawn)), st.integers(1, 13))
+def test_beyond_a_limit_nothing_is_evaluated(drawn: list[tuple[int, int, bool]], limit: int) -> None:
+    """Below it the best and the next are as certain as without one."""
+    values = [float(value) if fits else np.inf for value, _, fits in drawn]
+    bounds = np.array([value - slack if fits else np.inf for value, slack, fits in drawn])
+    if not bounds.min() < limit:
+        return
+    asked: list[int] = []
+
+    def evaluate(place: int) -> float:
+        asked.append(place)
+        return values[place]
+
+    answer = quickest(bounds, evaluate, limit=limit)
+    assert all(bounds[place] < limit for place in asked)
+    within = sorted(value for value in values if value < limit)
+    told = [value for value in (answer.value, answer.second_value) if value is not None and value < limit]
+    assert told == within[:2]
+    assert all(value >= answer.bound for place, value in enumerate(values) if place not in asked)

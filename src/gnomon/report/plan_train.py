@@ -38,6 +38,7 @@ def searched_words(answer: TrainingPlanReport) -> str:
 
 
 AXES = {
+    "dp_shard": "HSDP shards (0: all ranks)",
     "micro_batch": "micro-batch", "zero": "ZeRO", "recompute": "recompute", "schedule": "", "cp_comm": "KV by",
     "sequence_parallel": "sequence parallel", "expert_tp": "expert TP", "techniques": "with",
 }  # fmt: skip

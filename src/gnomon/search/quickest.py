@@ -32,15 +32,17 @@ def quickest(
     progress: Callable[[int], None] | None = None,
     *,
     needs: Floats | None = None,
+    limit: float = np.inf,
 ) -> Quickest:
     """Evaluate plans, the most hopeful first, until no bound left is below the second best value, so that the best
     two are certain. Of equal ones the one that needs least (by its place in an order of preference, say) wins, then
-    the first in order of bound, then of place."""
+    the first in order of bound, then of place. Plans whose bounds are not below `limit` are left out, as better ones
+    are known; some bound has to be below it."""
     order = np.argsort(bounds, kind="stable") if needs is None else np.lexsort((needs, bounds))
     found: list[tuple[float, int]] = []
     best = second = np.inf
     for count, place in enumerate(order.tolist()):
-        if bounds[place] >= second or not np.isfinite(bounds[place]):
+        if bounds[place] >= min(second, limit) or not np.isfinite(bounds[place]):
             break
         value = evaluate(place)
         found.append((value, count))

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from gnomon.planning.training.axes import searched_axes
 from gnomon.planning.training.lengths import lengths_inputs
 from gnomon.planning.training.objectives import OBJECTIVES, Objective, Outcome, Site, Task
-from gnomon.planning.training.objectives.base import label_of
 from gnomon.planning.training.out_of_reach import check_prices, no_plan
 from gnomon.planning.training.report import report_step
 from gnomon.planning.training.runs import Limits
-from gnomon.planning.training.search import Search, label, step_of_row
+from gnomon.planning.training.search import Search, step_of_row
 from gnomon.planning.training.step import usable_bytes
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec.answers import Resolved, TrainingPlanReport
@@ -70,10 +69,11 @@ def usable(search: Search) -> NDArray[np.bool_]:
 
 def _report(outcome: Outcome, objective: Objective, task: Task) -> TrainingPlanReport:
     """The best plan of all searches."""
-    search, found, searches = outcome.chosen.search, outcome.chosen.found, outcome.searches
+    chosen, searches = outcome.chosen, outcome.searches
+    search = chosen.best.search
     if objective.sets_tokens:
         search = replace(search, load=replace(search.load, tokens=outcome.value))
-    best = report_step(step_of_row(search, found.best))
+    best = report_step(step_of_row(search, chosen.best.row))
     considered, fit = (
         sum(int(rows.sum()) for rows in of) for of in (map(usable, searches), (one.fits for one in searches))
     )
@@ -86,8 +86,8 @@ def _report(outcome: Outcome, objective: Objective, task: Task) -> TrainingPlanR
         plans_timed=outcome.timed,
         axes=searched_axes(searches),
         best=best,
-        label=label_of(outcome.chosen),
-        bound_s=min(found.bound, step_s) if _by_step(outcome, objective) else _least_bound(searches, step_s),
+        label=chosen.best.label,
+        bound_s=min(chosen.bound, step_s) if _by_step(outcome, objective) else _least_bound(searches, step_s),
         runner_up=_runner_up(outcome, objective),
         rejected={
             "does not fit in memory": considered - fit,
@@ -127,7 +127,7 @@ def _objective(outcome: Outcome, objective: Objective, task: Task) -> dict[str, 
 
 def _least_bound(searches: Sequence[Search], step_s: float) -> float:
     """No plan at all is faster than this."""
-    return min(step_s, *(float(one.bounds_s.min()) for one in searches if one.grid.size))
+    return min(step_s, *(float(one.loose_bounds_s.min()) for one in searches if one.grid.size))
 
 
 def _shortages(searches: Sequence[Search]) -> tuple[float, float]:
@@ -145,12 +145,12 @@ def _by_step(outcome: Outcome, objective: Objective) -> bool:
 
 
 def _runner_up(outcome: Outcome, objective: Objective) -> dict[str, object]:
-    search, found = outcome.chosen.search, outcome.chosen.found
-    if found.second is None or found.second_value is None or not math.isfinite(found.second_value):
+    best, second = outcome.chosen.best, outcome.chosen.second
+    if second is None or not math.isfinite(second.value):
         return {}
-    more = found.second_value / found.value - 1
+    more = second.value / best.value - 1
     return {
-        "label": label(search.grid, found.second, search.techniques),
-        "step_time_s": found.second_value if _by_step(outcome, objective) else search.step_s(found.second),
+        "label": second.label,
+        "step_time_s": second.value if _by_step(outcome, objective) else second.search.step_s(second.row),
         "why": objective.equal if more < EQUAL else objective.behind(more),
     }

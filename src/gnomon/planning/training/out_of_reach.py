@@ -10,7 +10,6 @@ from typing import Any
 from gnomon.errors import GnomonError, InputError, NoPlanError
 from gnomon.planning.training.infeasible import infeasible
 from gnomon.planning.training.objectives import OBJECTIVES, Objective, Outcome, Task
-from gnomon.planning.training.objectives.base import label_of
 from gnomon.planning.training.runs import Limits, Runs
 from gnomon.spec.questions.objectives import CHEAPEST, FASTEST
 from gnomon.units import DAY_S, format_duration, format_money, format_short_count
@@ -44,11 +43,11 @@ def no_plan(task: Task, objective: Objective) -> GnomonError:
     kept = " and ".join(_limits(task.limits))
     message = (
         f"no plan trains {format_short_count(found.tokens or 0)} tokens within {kept}: the "
-        f"{'fastest' if late else 'cheapest'} ({label_of(nearest.chosen)} on {nearest.site.bound.pool.words}) takes "
+        f"{'fastest' if late else 'cheapest'} ({nearest.chosen.best.label} on {nearest.site.bound.pool.words}) takes "
         f"{format_duration(wall)} and {format_money(cost)}"
     )
     over = " and ".join(_enough(task.limits, wall, cost))
-    told = {"label": label_of(nearest.chosen), "cluster": nearest.site.bound.pool.words, "days": wall / DAY_S}
+    told = {"label": nearest.chosen.best.label, "cluster": nearest.site.bound.pool.words, "days": wall / DAY_S}
     return NoPlanError(
         message, where=DEADLINE if late else BUDGET, hint=f"Give {over}, more chips or fewer tokens.",
         nearest=told | {"cost_usd": cost},
@@ -61,8 +60,8 @@ def _without(task: Task, name: str, deadline: float = math.inf) -> Outcome | Non
 
 
 def _runs(outcome: Outcome, task: Task) -> Runs:
-    chosen = outcome.chosen
-    return OBJECTIVES[FASTEST].run(chosen.search, chosen.found.best, outcome.site, task.limits)
+    best = outcome.chosen.best
+    return OBJECTIVES[FASTEST].run(best.search, best.row, outcome.site, task.limits)
 
 
 def _where(task: Task) -> str:

@@ -72,9 +72,9 @@ class Runs:
         return np.where(np.isfinite(self.step_s), np.floor(most * (1 + 1e-12)), 0.0)
 
 
-def least_runs(search: Search, asked: FaultTolerance | None, limits: Limits) -> Runs:
-    """Lower bounds of all plans of a search; infinite where a plan does not fit."""
-    ranks, bounds, load = search.grid.ranks, search.bounds_s, search.load
+def least_runs(search: Search, bounds: Floats, asked: FaultTolerance | None, limits: Limits) -> Runs:
+    """Lower bounds of all plans of a search, from those of their steps; infinite where a plan does not fit."""
+    ranks, load = search.grid.ranks, search.load
     if asked is None:
         return _runs(search, ranks, ranks, bounds)
     known, place = np.unique(ranks, return_inverse=True)

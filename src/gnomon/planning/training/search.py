@@ -107,12 +107,26 @@ class Search:
     @cached_property
     def figures(self) -> StepTable:
         """Of all plans. Without techniques only those that fit are priced: see `priced`."""
+        return priced_with(self.applied, self.case, self._unpriced)
+
+    @property
+    def _unpriced(self) -> StepTable:
+        """The same without what techniques change of it, made once for all searches with these plans."""
         key, machine = self._key, self.case.machine
         if key not in self.shared:
             found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
             self.shared[key] = self.pool, self.grid, found
-        found = self.shared[key][-1]
-        return priced_with(self.applied, self.case, found)
+        return self.shared[key][-1]
+
+    @property
+    def narrowed(self) -> Search:
+        """The plans alone that techniques apply to."""
+        if not self.applied or self.allowed.all() or not self.allowed.any():
+            return self
+        rows = np.flatnonzero(self.allowed)
+        found = replace(self, grid=self.grid.pick(rows), shared={})
+        found.shared[found._key] = found.pool, found.grid, self._unpriced.pick(rows)
+        return found
 
     @property
     def _key(self) -> tuple[object, ...]:
@@ -198,6 +212,33 @@ class Search:
         bounds = step_bound_s(found, self.traits)
         if self.load.sequences is not None and not self.applied:
             bounds = self._of_drawn(bounds, rows, found)
+        return self._everywhere(rows, found, bounds)
+
+    @property
+    def has_side(self) -> bool:
+        """Whether techniques have something run beside the passes."""
+        return bool(self.applied) and bool(self.figures.side)
+
+    @cached_property
+    def loose_bounds_s(self) -> Floats:
+        """The same where nothing runs beside the passes; else bounds that do not know of it."""
+        rows, found = self.priced
+        return (
+            self._everywhere(rows, found, step_bound_s(found, self.traits, side=False)) if found.side else self.bounds_s
+        )
+
+    def closer_bounds_s(self, mask: NDArray[np.bool_]) -> Floats:
+        """Loose bounds, but for these plans."""
+        rows, found = self.priced
+        places = np.flatnonzero(mask[rows]) if found.side else np.zeros(0, np.int64)
+        bounds = self.loose_bounds_s.copy()
+        if places.size:
+            some = found.pick(places)
+            bounds[rows[places]] = self._everywhere(rows[places], some, step_bound_s(some, self.traits))[rows[places]]
+        return bounds
+
+    def _everywhere(self, rows: Ints, found: StepTable, bounds: Floats) -> Floats:
+        """Bounds of some plans with what techniques make them wait for; infinite for all others."""
         everywhere = np.full(self.grid.size, np.inf)
         everywhere[rows] = bounds + waits_s(self.applied, self.case.at(found), bounds)
         return np.where(self.fits, everywhere, np.inf)
@@ -219,9 +260,9 @@ class Search:
     def priced(self) -> tuple[Ints, StepTable]:
         """Plans whose seconds are asked for, and their figures: those that fit, which without techniques is known
         before anything is priced."""
-        if self.applied:
-            return np.arange(self.grid.size), self.figures
         rows = np.flatnonzero(self.fits)
+        if self.applied:
+            return rows, self.figures.pick(rows)
         if rows.size == self.grid.size or self._key in self.shared:
             return rows, self.figures.pick(rows)
         some, machine = self.grid.pick(rows), self.case.machine
@@ -285,6 +326,7 @@ def label(grid: Grid, row: int, techniques: Sequence[str] = ()) -> str:
     words += [f"micro-batch {recipe.micro_batch}"]
     words += [] if recipe.recompute == "none" else [f"{recipe.recompute} recompute"]
     words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
+    words += [f"HSDP over {recipe.dp_shard}"] if recipe.dp_shard else []
     words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
     words += [expert_words(recipe.expert_tp)] if recipe.expert_tp else []
     words += [f"KV by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []

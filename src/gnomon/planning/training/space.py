@@ -29,12 +29,15 @@ from gnomon.spec.training import CP_COMMS
 NAMES = COLUMNS
 SHARED = ("tp", "pp", "dp", "cp", "cp_comm", "ep", "expert_tp")
 """What the plans of a block have in common."""
-CHOSEN = ("micro_batch", "vp", "schedule", "zero", "recompute", "sequence_parallel")
+CHOSEN = ("micro_batch", "vp", "schedule", "zero", "recompute", "sequence_parallel", "dp_shard")
 """What they differ in."""
 LEAST_TOKENS = 4096
 """Of a sequence on one rank: context parallelism is for sequences longer than this, in powers of two."""
 MOST_PLANS = 4_000_000
 """More take half a minute and gigabytes."""
+WHOLE_SHARDS = 3
+"""The ZeRO stage whose weights are gathered layer by layer, so that it matters how far apart they are kept: groups of
+ranks that share them out (HSDP) are searched for it alone."""
 MIN_GAIN = 0.98
 """A way to recompute that keeps more than this of what another keeps is not worth its time."""
 
@@ -97,9 +100,20 @@ def _blocks(
                 if cp > 1:
                     able = tuple(cut for cut in able if load.seq % (2 * cp * (tp if cut else 1)) == 0)
                 if able:
-                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able, tp > 1)
+                    shards = _shards(model, pool, strategy, expert_tp)
+                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able, tp > 1, shards)
                     if block.size:
                         yield (tp, pp, dp, cp, comm, ep, expert_tp), block
+
+
+def _shards(model: Model, pool: Pool, strategy: Strategy, expert_tp: int) -> int:
+    """Data-parallel ranks of one node that can share weights out between them, where others replicate them; 0 where
+    there are none. Ranks that hold the same experts must be as many replicas."""
+    inside = pool.node_size // (strategy.tp * strategy.cp)
+    if not 1 < inside < strategy.dp or strategy.dp % inside:
+        return 0
+    same = strategy.dp * strategy.cp * strategy.tp // (expert_tp * strategy.ep)
+    return 0 if model.is_moe and same % (strategy.dp // inside) else inside
 
 
 def _contexts(load: TrainingLoad) -> list[int]:
@@ -170,18 +184,20 @@ class Choices:
     def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool) -> None:
         self.model, self.traits, self.lean = model, traits, lean
         self.modes = _modes(model, load, traits)
-        self._made: dict[tuple[int, int, bool, tuple[int, ...], bool], Ints] = {}
+        self._made: dict[tuple[int, int, bool, tuple[int, ...], bool, int], Ints] = {}
 
-    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], sharded: bool) -> Ints:
-        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies; and whose matrices may
-        be sharded."""
-        key = pp, each, copies, cuts, sharded and not self.traits.split_tp
+    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], sharded: bool, shards: int) -> Ints:
+        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies; whose matrices may
+        be sharded, and whose weights so many of them may share out."""
+        key = pp, each, copies, cuts, sharded and not self.traits.split_tp, shards
         if key not in self._made:
             self._made[key] = self._listed(*key)
         return self._made[key]
 
-    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], whole: bool) -> Ints:
-        ways = list(product(self.traits.zero if copies else (0,), self.modes, cuts))
+    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], whole: bool, shards: int) -> Ints:
+        ways = [(*way, 0) for way in product(self.traits.zero if copies else (0,), self.modes, cuts)]
+        if shards and WHOLE_SHARDS in self.traits.hybrid_shards:
+            ways += [way[:3] + (shards,) for way in ways if way[0] == WHOLE_SHARDS]
         pipes = [(vp, one, code_of(one.name)) for vp, one in _pipes(self.model, pp, self.traits.schedules)]
         runs = [
             (micro_batch, vp, code)
@@ -196,7 +212,7 @@ class Choices:
 
     def _unsplit(self, found: Ints) -> NDArray[np.bool_]:
         """Plans whose backward passes the engine cannot split."""
-        _, _, _, zero, recompute, _ = found
+        _, _, _, zero, recompute, *_ = found
         allowed = [code_of_recompute(mode) for mode in self.traits.split_recompute]
         return np.asarray(~np.isin(recompute, allowed) | (zero > self.traits.split_zero))
 

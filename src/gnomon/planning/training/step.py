@@ -42,9 +42,10 @@ IN_FLIGHT = {"F": 1, "B": -1, "I": 0, "W": -1}
 """What each kind of task adds to the passes whose activations a rank holds."""
 
 
-def step_bound_s(found: StepTable, traits: Traits) -> Floats:
+def step_bound_s(found: StepTable, traits: Traits, *, side: bool = True) -> Floats:
     """A lower bound on the step time of every row. What follows the pipeline follows its first rank, where that ends
-    last, or else whichever rank has least to reduce."""
+    last, or else whichever rank has least to reduce. Without `side` it knows nothing of what runs beside the passes,
+    which takes longer to bound than all else."""
     grid, splits = found.grid, found.grid.splits
     overlaps = grid.by_schedule(lambda one, rows: one.overlaps)
 
@@ -85,7 +86,7 @@ def step_bound_s(found: StepTable, traits: Traits) -> Floats:
     if found.chunks.uneven:
         bound = np.maximum(bound, busiest_s(found) * ROUNDING)
     until = bound + after
-    if found.side:
+    if side and found.side:
         until = np.maximum(until, ROUNDING * lanes_bound_s(grid, found.micros, found.chunks, found.side))
     return np.asarray(until + found.optimizer_s + found.gather_s)
 

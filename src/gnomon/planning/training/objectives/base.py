@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +31,27 @@ class Site:
     failures: FaultTolerance | None = None
 
 
+class Scored(NamedTuple):
+    """A plan of a search with its score."""
+
+    value: float
+    search: Search
+    row: int
+
+    @property
+    def label(self) -> str:
+        return label(self.search.grid, self.row, self.search.techniques)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The best plan of the searches of a site."""
+    """The best plan of the searches of a site, and the runner-up, of whichever search."""
 
-    search: Search
-    found: Quickest
+    best: Scored
+    second: Scored | None
+    bound: float
+    """No plan that was not timed scores less."""
     timed: int
-    """Plans of all of the site's searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +88,8 @@ class Task:
         check_chips(site.bound.pool.count)
         bound = site.bound
         plain = search_of(bound, bound.load(load or self.load), self.optimizer, self.dtype, lean)
-        return [replace(plain, techniques=words) for words in technique_sets(technique_names(self.techniques))]
+        sets = technique_sets(technique_names(self.techniques))
+        return [replace(plain, techniques=words).narrowed for words in sets]
 
 
 class Objective(ABC):
@@ -122,9 +136,9 @@ class Objective(ABC):
                 tried.append(_without(site, searches))
                 continue
             timed += chosen.timed
-            run = self.run(chosen.search, chosen.found.best, site, task.limits)
+            run = self.run(chosen.best.search, chosen.best.row, site, task.limits)
             rank, value = self.rank(run, task.limits), self.value(run, task.limits)
-            tried.append({**_named(site), "value": value, "label": label_of(chosen)})
+            tried.append({**_named(site), "value": value, "label": chosen.best.label})
             if best is None or rank < best[0]:
                 best = rank, chosen, site, value
         if best is None:
@@ -145,31 +159,49 @@ class Objective(ABC):
     def best(self, task: Task, site: Site, searches: Sequence[Search]) -> Chosen | None:
         """The best plan of a site; None where none keeps the limits."""
         fitting = [one for one in searches if one.fits.any()]
-        bounds = [np.asarray(self.score(least_runs(one, site.failures, task.limits), task.limits)) for one in fitting]
+        bounds = [self._bounds(task, site, one, one.loose_bounds_s) for one in fitting]
         timed = 0
         for masks in self.levels(fitting, bounds):
-            chosen: Chosen | None = None
-            for search, bound, mask in zip(fitting, bounds, masks, strict=True):
-                within = np.where(mask, bound, np.inf)
-                if not within.size or not within.min() < (np.inf if chosen is None else chosen.found.value):
-                    continue
-                found = self._quickest(task, site, search, within)
-                timed += found.evaluated
-                if np.isfinite(found.value) and (chosen is None or found.value < chosen.found.value):
-                    chosen = Chosen(search=search, found=found, timed=0)
-            if chosen is not None:
+            open_ = [np.where(mask, bound, np.inf) for mask, bound in zip(masks, bounds, strict=True)]
+            chosen = self._best_of(task, site, fitting, open_)
+            timed += chosen.timed if chosen else 0
+            if chosen is not None and np.isfinite(chosen.best.value):
                 return replace(chosen, timed=timed)
         return None
 
-    def _quickest(self, task: Task, site: Site, search: Search, bounds: Floats) -> Quickest:
+    def _bounds(self, task: Task, site: Site, search: Search, bounds_s: Floats) -> Floats:
+        return np.asarray(self.score(least_runs(search, bounds_s, site.failures, task.limits), task.limits))
+
+    def _best_of(
+        self, task: Task, site: Site, searches: Sequence[Search], bounds: Sequence[Floats]
+    ) -> Chosen | None:  # fmt: skip
+        """Of several searches one after the other. What two plans of those before are no worse than is not timed, and
+        of equal ones the first is chosen."""
+        ranked: list[Scored] = []
+        timed, bound = 0, np.inf
+        for search, own in zip(searches, bounds, strict=True):
+            limit = ranked[1].value if len(ranked) > 1 else np.inf
+            if search.has_side and (own < limit).any():
+                closer = self._bounds(task, site, search, search.closer_bounds_s(own < limit))
+                own = np.where(own < limit, closer, own)
+            if not own.size or not own.min() < limit:
+                bound = min(bound, float(own.min(initial=np.inf)))
+                continue
+            found = self._quickest(task, site, search, own, limit)
+            timed, bound = timed + found.evaluated, min(bound, found.bound)
+            ranked.append(Scored(found.value, search, found.best))
+            if found.second is not None and found.second_value is not None:
+                ranked.append(Scored(found.second_value, search, found.second))
+            ranked = sorted(ranked, key=lambda one: one.value)[:2]
+        if not ranked:
+            return None
+        return Chosen(best=ranked[0], second=ranked[1] if len(ranked) > 1 else None, bound=bound, timed=timed)
+
+    def _quickest(self, task: Task, site: Site, search: Search, bounds: Floats, limit: float) -> Quickest:
         def evaluate(row: int) -> float:
             return float(self.score(self.run(search, row, site, task.limits), task.limits)[0])
 
-        return quickest(bounds, evaluate, task.progress, needs=search.preference)
-
-
-def label_of(chosen: Chosen) -> str:
-    return label(chosen.search.grid, chosen.found.best, chosen.search.techniques)
+        return quickest(bounds, evaluate, task.progress, needs=search.preference, limit=limit)
 
 
 def _named(site: Site) -> dict[str, Any]:
