@@ -84,7 +84,7 @@ def test_the_numbers_of_a_byte() -> None:
         between = (table[1:] + table[:-1]) / 2
         near = table[torch.bucketize(values, between)]
         assert ((near - values).abs() / values).max() < 0.4
-        assert ((near - values).abs() / values)[values > 0.11].max() < 0.04
+        assert ((near - values).abs() / values)[values > 0.11].max() < 0.07
 
 
 @pytest.mark.parametrize("count", [1000, 4096])

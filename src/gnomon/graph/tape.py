@@ -45,6 +45,8 @@ class TapeNode:
     unpacked_bytes: float = 0.0
     """Of such weights, what they take as GEMMs read them: they are dequantised for each use, forward and backward, and
     the copy goes with the GEMM."""
+    forward_only: bool = False
+    """Its weights are trained, and have no gradient: nothing runs backward."""
     detached: bool = False
     """What it reads gets no gradient from it: it is data, or cut off from the loss."""
     passes_on: bool = False

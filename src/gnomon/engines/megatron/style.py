@@ -72,7 +72,7 @@ def optimizers(fp32_sum: bool) -> Mapping[str, Optimizer]:
         clear=Update("optimizer.zero", 0, 2),
     )
     kinds = {name: _with_fp32_weights(adamw, *figures) for name, figures in _KINDS.items()}
-    kinds["muon"] = replace(kinds["muon"], newton_steps=NEWTON_STEPS)
+    kinds["muon"] = replace(kinds["muon"], newton_steps=NEWTON_STEPS, ends=adamw)
     return {"adamw": adamw, "adamw-bf16": low, **kinds}
 
 

@@ -17,6 +17,9 @@ CHOICE_BYTES = 30.0
 """Of an expert that a token visits: its number, and its row there and back, in eight bytes each; its
 share in fp32 and in the working format."""
 
+BLOCK = 256
+"""Moments of eight bits that share a scale (`eight_bits.py`)."""
+
 
 def style(model: Model) -> KernelStyle:
     """The kernels of `gnomon.engines.torch.model`, which fuses nothing."""
@@ -68,27 +71,29 @@ def routing_streams(topk: int) -> dict[str, Stream]:
 
 
 def optimizers() -> Mapping[str, Optimizer]:
-    """AdamW with fp32 weights and moments beside bf16 weights, and AdamW with all of them in bf16."""
+    """AdamW with fp32 weights and moments beside bf16 weights, AdamW with all of them in bf16, with moments of eight
+    bits, and Muon, of which the passes over each value are counted (`orthogonal.py`)."""
     efficiency = efficiencies()
 
     def update(name: str, reads: float, writes: float, kernel: str = "") -> Update:
         return Update(f"optimizer.{name}", reads, writes, efficiency[kernel or name])
 
-    return {
-        "adamw": Optimizer(
-            weight_bytes=2.0,
-            gradient_bytes=4.0,
-            state_bytes=12.0,
-            sharded_weight_bytes=0.0,
-            updates=(
-                update("norm", 4, 0, "norm.float32"),
-                update("scale", 4, 4, "scale.float32"),
-                update("adamw", 16, 12, "adamw.float32"),
-                update("copy_back", 4, 2),
-            ),
-            accumulate=update("accumulate", 6, 4),
-            clear=update("zero", 0, 4),
+    adamw = Optimizer(
+        weight_bytes=2.0,
+        gradient_bytes=4.0,
+        state_bytes=12.0,
+        sharded_weight_bytes=0.0,
+        updates=(
+            update("norm", 4, 0, "norm.float32"),
+            update("scale", 4, 4, "scale.float32"),
+            update("adamw", 16, 12, "adamw.float32"),
+            update("copy_back", 4, 2),
         ),
+        accumulate=update("accumulate", 6, 4),
+        clear=update("zero", 0, 4),
+    )
+    return {
+        "adamw": adamw,
         "adamw-bf16": Optimizer(
             weight_bytes=2.0,
             gradient_bytes=2.0,
@@ -102,4 +107,27 @@ def optimizers() -> Mapping[str, Optimizer]:
             accumulate=update("accumulate", 4, 2, "add"),
             clear=update("zero", 0, 2),
         ),
+        "adam8bit": replace(adamw, state_bytes=6 + 8 / BLOCK, updates=_instead(adamw, *_eight_bits(efficiency))),
+        "muon": replace(
+            adamw,
+            state_bytes=8.0,
+            updates=_instead(adamw, update("muon", 46, 32, "add.float32")),
+            newton_steps=5,
+            newton_values=2**26,
+            traded_bytes=2.0,
+            ends=adamw,
+        ),
     }
+
+
+def _instead(adamw: Optimizer, *updates: Update) -> tuple[Update, ...]:
+    """The kernels of a step with others in the place of AdamW's own."""
+    before, after = adamw.updates[:2], adamw.updates[3:]
+    return (*before, *updates, *after)
+
+
+def _eight_bits(efficiency: Mapping[str, float]) -> tuple[Update, ...]:
+    """AdamW over bytes, by PyTorch's operators (`eight_bits.py`), counted: each moment is widened, scaled, updated and
+    looked up for its nearest byte, a pass each. What looks numbers up goes by the throughput of gathers."""
+    plain = Update("optimizer.adam8bit", 94, 66, efficiency["add.float32"])
+    return plain, Update("optimizer.adam8bit.numbers", 16, 16, efficiency["gather.float32"])

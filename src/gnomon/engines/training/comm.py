@@ -200,10 +200,22 @@ class CommModel:
         """Sharded gradients are summed where they are scattered."""
         return self.updates((self.states.accumulate,), np.where(self.each, held.shared(self.grid), held.total))
 
-    def update(self, held: ParamCount) -> Floats:
-        """The optimizer's kernels, over the parameters whose states a rank holds."""
-        own = np.where(self.grid.zero >= 1, held.shared(self.grid), held.total)
-        return self.updates(self.states.updates, own) + self.updates((self.states.clear,), held.total)
+    def update(self, held: ParamCount, ends: ParamCount) -> Floats:
+        """The optimizer's kernels, over the parameters whose states a rank holds; `ends` are those of embedding and
+        head among them."""
+        own, of_ends = (np.where(self.grid.zero >= 1, one.shared(self.grid), one.total) for one in (held, ends))
+        found = self.updates((self.states.clear,), held.total)
+        if self.states.ends is None:
+            return found + self.updates(self.states.updates, own)
+        found = found + self.updates(self.states.ends.updates, of_ends) + self.traded(held, ends)
+        return found + self.updates(self.states.updates, own - of_ends)
+
+    def traded(self, held: ParamCount, ends: ParamCount) -> Floats:
+        """Rows of matrices that ranks trade for full matrices, and back."""
+        body = ParamCount(held.dense - ends.dense, held.experts)
+        sharded = (self.grid.zero >= 2) & (self.states.traded_bytes > 0)
+        own = ParamCount(*(one / self.grid.shards for one in body))
+        return np.where(sharded, 2 * self._collective("all_to_all", own, self.states.traded_bytes), 0.0)
 
     def newton(self, block: Block) -> Floats:
         """GEMMs that make a layer's momenta orthogonal: of m x n matrices, m the smaller, X by X, that by itself, and
@@ -212,13 +224,15 @@ class CommModel:
         for tensor in block.tensors(self.model.hidden):
             if tensor.columns > 1 and self.states.newton_steps:
                 m, n = sorted((tensor.rows, tensor.columns))
-                once = sum(self._gemm(*sizes) for sizes in ((m, m, n), (m, m, m), (m, n, m)))
+                most = self.states.newton_values // (m * n)
+                several = max(1, min(most, self.model.layers))
+                once = sum(self._gemm(*sizes, several) for sizes in ((m, m, n), (m, m, m), (m, n, m))) / several
                 held = tensor.copies / (self.grid.ep if tensor.role.startswith("expert") else 1)
                 total = total + self.states.newton_steps * held * once
         return np.asarray(total / np.where(self.grid.zero >= 1, self.grid.shards, 1))
 
-    def _gemm(self, m: float, n: float, k: float) -> float:
-        shape = {"m": np.array([m]), "n": np.array([n]), "k": np.array([k]), "batch": np.ones(1)}
+    def _gemm(self, m: float, n: float, k: float, batch: float) -> float:
+        shape = {name: np.array([float(size)]) for name, size in (("m", m), ("n", n), ("k", k), ("batch", batch))}
         return float(self.machine.seconds("gemm", self.machine.chip.half, shape)[0])
 
     def updates(self, kernels: tuple[Update, ...], parameters: Floats) -> Floats:

@@ -138,7 +138,9 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
         rank=rank,
         weights=weights + _narrow_bytes(found, traits, states, rank),
         gradients=np.clip(last_backward - activations - working, 0.0, gradients),
-        optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
+        optimizer=np.where(
+            grid.zero >= 1, states.states(shared_out, ends / grid.shards), states.states(parameters, ends)
+        ),
         activations=activations,
         buffers=neighbours * found.buffer_bytes + buckets,
         working=working,

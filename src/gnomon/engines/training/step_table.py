@@ -214,7 +214,7 @@ def figures(
     cast = _narrowed(wire, chunks.narrow, own) if np.any(chunks.narrow) else 0.0
     whole = micros * grid.dp * grid.cp * grid.tp
     total = {name: whole * _total(priced, stages, grid, name) for name in ("flops", "recomputed_flops", "energy_j")}
-    update_s = wire.update(own) + cast
+    update_s = wire.update(own, ParamCount(_ends_of(chunks, first, last), np.zeros(1))) + cast
     total["energy_j"] = total["energy_j"] + grid.ranks * streaming_w(machine.profile.power, machine.chip) * update_s
     return StepTable(
         grid=grid,
@@ -366,8 +366,11 @@ def _overlapped_s(wire: CommModel, unit: LayerCost) -> Floats:
 
 def _fullest(chunks: StageCosts, first: LayerCost, last: LayerCost) -> ParamCount:
     """Parameters of the rank that has most."""
-    grid = chunks.grid
-    either = np.maximum(first.parameters, last.parameters)
-    ends = np.where(_ends_apart(grid), either, first.parameters + last.parameters)
     body = chunks.fullest
-    return ParamCount(body.dense + ends, body.experts)
+    return ParamCount(body.dense + _ends_of(chunks, first, last), body.experts)
+
+
+def _ends_of(chunks: StageCosts, first: LayerCost, last: LayerCost) -> Floats:
+    """Parameters of the embedding and the head that one rank has."""
+    either = np.maximum(first.parameters, last.parameters)
+    return np.where(_ends_apart(chunks.grid), either, first.parameters + last.parameters)

@@ -49,6 +49,19 @@ class Optimizer:
     """Of those copies, which the layers that are not recomputed save for their backward pass, and the head."""
     newton_steps: int = 0
     """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three GEMMs per step (Muon)."""
+    newton_values: int = 1
+    """Values of matrices of one shape that are multiplied together, at most: one matrix at a time, where they are
+    fewer."""
+    traded_bytes: float = 0.0
+    """Of a parameter of the layers, which ranks trade for full matrices and back where ZeRO 2 and 3 shard them by
+    rows."""
+    ends: Optimizer | None = None
+    """Of embeddings and heads, where another rule updates them: its states, and its kernels."""
+
+    def states(self, parameters: Any, ends: Any) -> Any:
+        """Bytes of the states of so many parameters, of which some are of embeddings and heads."""
+        other = self.ends.state_bytes if self.ends else self.state_bytes
+        return self.state_bytes * (parameters - ends) + other * ends
 
 
 @dataclass(frozen=True, slots=True)

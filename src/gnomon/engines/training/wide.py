@@ -100,6 +100,7 @@ def _plain(one: Optimizer) -> Optimizer:
         clear=Update(one.clear.name, 0, WIDE, one.clear.efficiency),
         casts=(),
         copy_bytes=0.0,
+        ends=_plain(one.ends) if one.ends else None,
     )
 
 

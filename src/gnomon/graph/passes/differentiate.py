@@ -34,12 +34,18 @@ DUALS = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "all_to
 def differentiate(nodes: Sequence[TapeNode], style: KernelStyle) -> list[TapeNode]:
     """Every node with its gradients; what it brings itself stays. The gradient of a GEMM by its input needs the weights
     alone, so a frozen one saves nothing."""
-    nodes = [replace(node, keeps=()) if node.frozen and any(map(_weighted, node.forward)) else node for node in nodes]
+    nodes = [replace(node, keeps=()) if _saves_nothing(node) else node for node in nodes]
     kept = {tensor for node in nodes for tensor in node.keeps}
     return [_differentiated(node, style, kept) for node in nodes]
 
 
+def _saves_nothing(node: TapeNode) -> bool:
+    return node.forward_only or (node.frozen and any(map(_weighted, node.forward)))
+
+
 def _differentiated(node: TapeNode, style: KernelStyle, kept: Collection[str]) -> TapeNode:
+    if node.forward_only:
+        return replace(node, keeps=(), dgrad=(), wgrad=(), detached=True, passes_on=False, beside=())
     given = () if node.detached else tuple(back for op in node.forward for back in _dgrad(op, node, kept))
     dgrad = node.dgrad or given
     wgrad = node.wgrad or tuple(_wgrad(op, style) for op in node.forward if _weighted(op))
