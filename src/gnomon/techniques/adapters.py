@@ -32,7 +32,7 @@ BLOCK, SCALES_BLOCK = 64, 256
 NF4_EFFICIENCY = 0.62
 """Of bitsandbytes' kernel that dequantises, relative to a plain one: fitted to matrices from 11008 x 4096 to
 28672 x 8192 on an H200 (`measurements/h200-2026-11-19-finetune`), within 2% for each of them."""
-COPIED, SCALED, MULTIPLIED = Stream(1, 1, 0, 0), Stream(1, 1, 1, 1), Stream(1, 1, 3, 1, 1, 2)
+COPIED, SCALED = Stream(1, 1, 0, 0), Stream(1, 1, 1, 1)
 DROPPED = Stream(1, 1.5, 1.5, 1)
 """Dropout with a mask of one byte per value."""
 
@@ -251,13 +251,20 @@ class _Adapted:
             forward = [down, replace(product, m=self.k, n=self.n)]
         if self.how.packed:
             forward += self.how._unpacked(f"{self.name}.norm", weights)
-        # The product is scaled, added to the matrix, and read for its norm.
-        read, written = 4 * HALF * weights, 2 * HALF * weights
-        forward.append(Elementwise(name=f"{self.name}.norm", rows=1, read_per_row=read, written_per_row=written))
+        forward += self._normed(HALF * weights)
         room = HALF * weights * (3 + self.how.packed)
         return TapeNode(
             name=f"{self.name}.norm", forward=tuple(forward), frozen=True, detached=True, unpacked_bytes=room
         )
+
+    def _normed(self, size: float) -> Iterator[Op]:
+        """The product scaled, added to the matrix, and read for its norm."""
+        kernels = ("scaled", 1, 1, 1.0), ("sum", 2, 1, self.style.strided), ("norm", 1, 0, 1.0)
+        for name, reads, writes, efficiency in kernels:
+            yield Elementwise(
+                name=f"{self.name}.norm.{name}", rows=1, read_per_row=reads * size, written_per_row=writes * size,
+                efficiency=efficiency, cached=False,
+            )  # fmt: skip
 
     def _added(self, name: str) -> Iterator[TapeNode]:
         """Of one of the results: scaled, multiplied with magnitudes, and added to that of the frozen matrix."""
@@ -273,16 +280,18 @@ class _Adapted:
             yield self._passing(f"add.{name}", writer.style.total, values, (frozen, low), name)
         elif self.style.dora_saves > 1:
             turned = f"{low}.turned"
-            node = self._stream(f"magnitude.{name}", MULTIPLIED, values, (low,), turned, (low,))
+            node = self._stream(f"magnitude.{name}", self.style.magnitudes, values, (low,), turned, (low,))
             yield replace(node, parameters=values)
-            yield self._stream(f"magnitude.{name}.frozen", MULTIPLIED, values, (frozen,), f"{frozen}.turned", (frozen,))
+            yield self._stream(
+                f"magnitude.{name}.frozen", self.style.magnitudes, values, (frozen,), f"{frozen}.turned", (frozen,)
+            )
             both = f"{name}.decomposed"
             yield self._passing(f"sum.{name}", writer.style.total, values, (turned, f"{frozen}.turned"), both)
             yield self._passing(f"add.{name}", writer.style.total, values, (frozen, both), name)
         else:
             both = f"{name}.both"
             yield self._passing(f"add.{name}", writer.style.total, values, (frozen, low), both)
-            node = self._stream(f"magnitude.{name}", MULTIPLIED, values, (both,), name, (both,))
+            node = self._stream(f"magnitude.{name}", self.style.magnitudes, values, (both,), name, (both,))
             yield replace(node, parameters=values)
 
     def _passing(self, what: str, stream: Stream, values: float, reads: tuple[str, ...], written: str) -> TapeNode:

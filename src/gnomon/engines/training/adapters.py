@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.graph.style import KernelStyle
+from gnomon.graph.style import KernelStyle, Stream
+
+MULTIPLIED = Stream(1, 1, 4, 2, 1, 3)
+"""A multiplication with a vector, by plain kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,11 @@ class AdapterStyle:
     """Whether `casts_input` holds beside 4-bit weights too."""
     nf4_clones: bool = False
     """What a 4-bit matrix gives is copied before the adapter's result is added."""
+    magnitudes: Stream = MULTIPLIED
+    """The multiplication of a result with a vector of magnitudes: backward with the vector again, with what was
+    multiplied, and that summed over tokens."""
+    strided: float = 1.0
+    """Throughput of the kernel that adds the product of the adapters to the matrix, which may lie the other way."""
     dora_saves: int = 0
     """Results of a matrix that an adapter with magnitudes saves: their sum, or each of both, where magnitudes multiply
     them apart and the product of the adapters is taken of an identity (PEFT); 0 where there are none."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.transformers import ENGINE
-from gnomon.engines.transformers.style import autocast, optimizers, style
+from gnomon.engines.transformers.style import autocast, magnitudes, optimizers, style
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
@@ -56,7 +57,14 @@ def _adapters(wide: bool) -> AdapterStyle:
     """PEFT's, over a network that is loaded in 16 bits: adapters in fp32 under autocast (`autocast_adapter_dtype`), or
     in the format of the network."""
     return AdapterStyle(
-        library="PEFT", kernels=style(), casts_input=wide, nf4="bitsandbytes", nf4_clones=True, dora_saves=2
+        library="PEFT",
+        kernels=style(),
+        casts_input=wide,
+        nf4="bitsandbytes",
+        nf4_clones=True,
+        dora_saves=2,
+        magnitudes=magnitudes(),
+        strided=efficiencies()["pointwise.strided.bfloat16"],
     )
 
 
