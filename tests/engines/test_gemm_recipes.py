@@ -129,14 +129,15 @@ def test_what_the_gradient_of_a_weight_reads_is_saved() -> None:
 
 
 def test_weights_are_kept_along_both_sides() -> None:
-    """Beside the working weights: mxfp8's scales are a 32nd, nvfp4 takes 9/16 of fp8's bytes."""
+    """Beside the working weights: mxfp8's scales are a 32nd, nvfp4 takes 9/16 of fp8's bytes; a B200 reads the copy of
+    fp8 along either side."""
     parts = {name: step(name).memory_parts[0]["weights"] for name in ("bf16", *OWN["megatron"])}
     tape = layer("megatron", "fp8")
     narrow = tape.narrow_parameters * load_model(MODEL).layers
     each = {name: (weights - parts["bf16"]) / narrow for name, weights in parts.items()}
     assert each == pytest.approx(
         {
-            "bf16": 0.0, "fp8": 2.0, "fp8-current": 2.0, "fp8-blocks": 2 * (1 + 4 / 128**2), "mxfp8": 2 * (1 + 1 / 32),
+            "bf16": 0.0, "fp8": 1.0, "fp8-current": 1.0, "fp8-blocks": 2 * (1 + 4 / 128**2), "mxfp8": 2 * (1 + 1 / 32),
             "nvfp4": 2 * (0.5 + 1 / 16),
         }
     )  # fmt: skip
@@ -341,3 +342,20 @@ def test_a_search_has_settings_of_formats_in_every_plan(settings: dict[str, Any]
 def test_a_search_refuses_what_no_plan_could_have(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         gnomon.plan_training(MODEL, cluster="B200:8", seq=4096, global_batch=16, **given)
+
+
+@pytest.mark.parametrize("name", ["fp8", "fp8-current"])
+def test_one_copy_where_gemms_read_it_along_either_side(name: str) -> None:
+    """On data-centre Blackwell: a byte less of each weight and of each cast, as much saved; elsewhere, and of scales of
+    blocks, both copies."""
+    own = traits("megatron", name)
+    for chip, one in (("H100", False), ("B200", True), ("GB300", True), ("RTX-5090", False)):
+        on = own.on_chip(load_chip(chip)).style
+        assert on.recipe.weight_bytes == (1.0 if one else 2.0)
+        tape, both = layer("megatron", name, on), layer("megatron", name)
+        assert tape.saved_activation_bytes("none") == both.saved_activation_bytes("none")
+        less = {cast: value - casts(down(tape))[cast] for cast, value in casts(down(both)).items()}
+        assert less == pytest.approx({"ffn.down.cast": one * INNER, "ffn.down.cast.by_input": one * HIDDEN})
+    for other in ("fp8-blocks", "mxfp8", "nvfp4"):
+        assert traits("megatron", other).on_chip(load_chip("B200")).style == traits("megatron", other).style
+    assert traits("torchtitan", "fp8").on_chip(load_chip("B200")).style == traits("torchtitan", "fp8").style

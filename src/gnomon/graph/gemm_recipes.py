@@ -6,7 +6,7 @@ the embedding and the head. To add a recipe, add a value here and name it in the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnomon.graph.dtypes import gemm_format
 from gnomon.spec.chip import Chip
@@ -35,6 +35,10 @@ class GemmRecipe:
     """The same of its columns, where a kernel of its own casts them."""
     transposes: bool = False
     """The copy along columns is the other one transposed: both have one scale. Else it is cast from 16 bits again."""
+    one_copy: tuple[str, ...] = ()
+    """Chips, by architecture, whose GEMMs read such an operand along either side: no second copy is made."""
+    reads_either: bool = False
+    """The recipe is on such a chip (`on`)."""
     single_pass: bool = True
     """A kernel may write both copies in one reading."""
     gathered_bytes: float | None = None
@@ -58,9 +62,14 @@ class GemmRecipe:
         return gemm_format(self.wgrad).inputs if self.narrow_wgrad else 0.0
 
     @property
+    def saved_bytes(self) -> float:
+        """Of the copy that the gradient of the weight reads."""
+        return self.row_bytes if self.reads_either else self.column_bytes
+
+    @property
     def weight_bytes(self) -> float:
-        """Of both copies of a weight: forward it is read along one side, by its gradient along the other."""
-        return gemm_format(self.fprop).weights + gemm_format(self.dgrad).weights
+        """Of the copies of a weight: forward it is read along one side, by its gradient along the other."""
+        return gemm_format(self.fprop).weights + (not self.reads_either) * gemm_format(self.dgrad).weights
 
     @property
     def narrow_wgrad(self) -> bool:
@@ -71,6 +80,11 @@ class GemmRecipe:
         """Of a tensor of 16 bits, where kernels write both copies: its largest value, then one reading or two."""
         return self.amax_passes + (1.0 if self.single_pass else 2.0)
 
+    def on(self, chip: Chip) -> GemmRecipe:
+        """The recipe with the copies that a chip's GEMMs need."""
+        able = chip.generation in self.one_copy and chip.memory.startswith("HBM")
+        return replace(self, reads_either=True) if able else self
+
     def obstacle(self, chip: Chip) -> str:
         """Why a chip cannot multiply so; empty where it can."""
         if self.compute_dtype not in chip.rates_flops:
@@ -80,14 +94,17 @@ class GemmRecipe:
         return ""
 
 
+EITHER_SIDE = ("Blackwell", "Rubin")
+"""Whose fp8 GEMMs take operands along either side, but for cards without HBM (sm_120), by Transformer Engine's
+`is_non_tn_fp8_gemm_supported`."""
 DELAYED = GemmRecipe(
     name="fp8", scales="a scale per tensor, from earlier steps", fprop="fp8", dgrad="fp8", wgrad="fp8", transposes=True,
-    gathered_bytes=1.0,
+    one_copy=EITHER_SIDE, gathered_bytes=1.0,
 )  # fmt: skip
 """Transformer Engine's DelayedScaling."""
 CURRENT = GemmRecipe(
     name="fp8-current", scales="a scale per tensor", fprop="fp8", dgrad="fp8", wgrad="fp8", amax_passes=1,
-    transposes=True, gathered_bytes=1.0,
+    transposes=True, one_copy=EITHER_SIDE, gathered_bytes=1.0,
 )  # fmt: skip
 """Transformer Engine's Float8CurrentScaling, torchao's `tensorwise`."""
 ROWS = GemmRecipe(

@@ -41,7 +41,7 @@ ATTENTION: Mapping[str, Mapping[str, Mapping[str, float]]] = {
 COMPLEX_ROPE = Stream(5, 5, 5, 5, 3, 3)
 """Queries and keys widened to fp32, multiplied as complex numbers, and narrowed, each in a kernel of its own both ways:
 torch.compile has no code for complex numbers and leaves them to eager kernels (pytorch/torchtitan issue 15)."""
-RECIPES = (replace(CURRENT, name="fp8"), ROWS, ROWS_WIDE_WGRAD, replace(MXFP8, gathered_bytes=None), NVFP4)
+RECIPES = (replace(CURRENT, name="fp8", one_copy=()), ROWS, ROWS_WIDE_WGRAD, replace(MXFP8, gathered_bytes=None), NVFP4)
 """Those of torchao, whose scale per tensor is always that of the step at hand; with it alone weights are gathered
 narrow."""
 COMPILED_LOSS = Stream(1, 0, 1, 1)

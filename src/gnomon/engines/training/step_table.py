@@ -255,7 +255,8 @@ def _narrowed(wire: CommModel, narrow: Floats, own: ParamCount) -> Floats:
         return all_cast
     shard = narrow * np.where(grid.zero >= 1, own.shared(grid) / np.maximum(own.total, 1.0), 1.0)
     part = wire.updates((Update("optimizer.narrow", each, gathered),), shard)
-    turned = wire.updates((Update("optimizer.transpose", gathered, recipe.weight_bytes - gathered),), narrow)
+    other = recipe.weight_bytes - gathered
+    turned = wire.updates((Update("optimizer.transpose", gathered, other),), narrow) if other > 0 else 0.0
     return np.where(gathers_narrow(grid, wire.traits), part + turned, all_cast)
 
 

@@ -222,3 +222,8 @@ class Traits:
         """With the recipe of a plan's format, where that is one of its own."""
         recipe = next((one for one in self.recipes if one.name == dtype), None)
         return replace(self, style=replace(self.style, recipe=recipe)) if recipe else self
+
+    def on_chip(self, chip: Chip) -> Traits:
+        """With the copies of narrow operands that the chip's GEMMs need."""
+        recipe = self.style.recipe.on(chip)
+        return self if recipe is self.style.recipe else replace(self, style=replace(self.style, recipe=recipe))

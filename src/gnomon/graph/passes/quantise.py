@@ -97,7 +97,7 @@ def _narrowed(node: TapeNode, gemm: Gemm, writer: Writer) -> TapeNode:
     before, after = gemm.k * writer.value, gemm.n * writer.value
     saves_copy = recipe.narrow_wgrad and not casts.again
     if saves_copy:
-        writer.sizes[kept + NARROW] = writer.sizes[kept] * recipe.column_bytes / writer.value
+        writer.sizes[kept + NARROW] = writer.sizes[kept] * recipe.saved_bytes / writer.value
     saved = (kept + NARROW,) if saves_copy else ()
     late = (streamed(f"{node.name}.transpose", one, before, rows) for one in casts.late)
     return replace(
@@ -122,7 +122,8 @@ class _Casts:
 
     def __init__(self, style: KernelStyle, value: float) -> None:
         recipe = style.recipe
-        row, column, amax = recipe.row_bytes / value, recipe.column_bytes / value, recipe.amax_passes
+        row, amax = recipe.row_bytes / value, recipe.amax_passes
+        column = 0.0 if recipe.reads_either else recipe.column_bytes / value
         self.again = style.late_transpose and recipe.narrow_wgrad and not recipe.transposes
         """The columns are cast from 16 bits by a kernel of its own."""
         alone = self.rows = Stream(amax + 1, row, 0, 0, amax + 1)

@@ -91,7 +91,7 @@ class Search:
     @cached_property
     def case(self) -> TrainingCase:
         """The job as techniques see it, with all plans."""
-        traits = self.engine.traits(self.model, self.optimizer, self.dtype)
+        traits = self.engine.traits(self.model, self.optimizer, self.dtype).on_chip(self.pool.chip)
         plain = TrainingCase(
             model=self.model,
             pool=self.pool,

@@ -237,7 +237,7 @@ class TrainingStep:
             return np.concatenate([[1.0], np.exp(spread * normals(f"{self.pool.chip.name}/{name}"))])
 
         job = self.job
-        traits = self.engine.traits(job.model, job.recipe.optimizer, job.dtype)
+        traits = self.engine.traits(job.model, job.recipe.optimizer, job.dtype).on_chip(self.pool.chip)
         return TrainingCase(
             model=job.model,
             pool=self.pool,
