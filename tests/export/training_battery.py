@@ -13,6 +13,7 @@ from gnomon.engines.training.job import idle_settings
 from gnomon.errors import GnomonError
 from gnomon.export import target
 from gnomon.load import model as load_model
+from gnomon.load import parse_pool
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import EngineChoice, Plan, Recipe, Strategy, TrainingLoad
@@ -128,6 +129,8 @@ def canonical(plan: Plan) -> dict[str, Any]:
     settings = {name: getattr(usual, name) if name in idle else value for name, value in recipe.settings.items()}
     if plan.dtype in ("fp32", "tf32") and settings["optimizer"] == "adamw-bf16":
         settings["optimizer"] = "adamw"  # states are in the working format, which is fp32
+    if model.is_moe and plan.strategy.ep > 1:
+        settings |= {"dispatch": _dispatch(plan, recipe)}
     if model.is_moe and settings["expert_tp"] == 0:
         settings["expert_tp"] = plan.strategy.tp
     assert isinstance(plan.load, TrainingLoad)
@@ -143,6 +146,13 @@ def canonical(plan: Plan) -> dict[str, Any]:
         "settings": settings,
         "load": (plan.load.seq, plan.load.global_batch, plan.load.steps),
     }  # fmt: skip
+
+
+def _dispatch(plan: Plan, recipe: Recipe) -> str:
+    """How Megatron-LM is told to send tokens, where a plan leaves it to the engine."""
+    wide = recipe.expert_tp or plan.strategy.tp
+    inside = plan.strategy.ep * wide <= parse_pool(f"{plan.chip}:{plan.chips}").per_node
+    return recipe.dispatch or ("alltoall" if inside else "deepep" if wide == 1 else "")
 
 
 def imported(plan: Plan, name: str, folder: Path, file: str = "run.sh") -> ImportedPlan:

@@ -98,14 +98,14 @@ def own_sum(c: Shots, payload: Floats, ranks: int, link: Link) -> Floats:
 
 def seconds(
     op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, library: str = "", nodes: int = 0,
-    routed: TokenRouting | None = None, inside: bool = False,
+    routed: TokenRouting | None = None,
 ) -> Floats:  # fmt: skip
     """Seconds of a collective over `payload` bytes among ranks `stride` chips apart, or spread evenly over `nodes`.
 
     Pieces flow through both levels at once, so the slower one decides and the other adds its latency. `library` is
     "nccl" where all is left to it, else an engine's own kernels (of that name, or vLLM's) take the small all-reduces of
     a node. `routed` says of
-    tokens for experts that each crosses to a node once, `inside` that each rank of one node gets it once.
+    tokens for experts that each crosses to a node once, or also to each rank of one.
     """
     if nodes:
         within, span = -(-ranks // nodes), ranks if nodes == 1 else nodes * pool.per_node
@@ -114,7 +114,7 @@ def seconds(
         if op != "send_recv" and _straddles(pool, span):
             return nccl.level(op, payload, ranks, pool.across(span), network=True)
     link = pool.between(2 if op == "send_recv" else within, pool.inside(within * stride))
-    if ranks <= within and routed and inside and op == "all_to_all":
+    if ranks <= within and routed and routed.each_rank and op == "all_to_all":
         return token_once.seconds(payload, routed, (ranks, link), (1, link))
     if ranks <= within:
         return one_node(op, payload, ranks, link, library)

@@ -191,9 +191,7 @@ class Machine:
 
         def of(rows: NDArray[np.int64] | slice) -> Floats:
             ranks, nodes = divmod(int(same[rows][0]), WIDEST)
-            return collective.seconds(
-                kind, payload[rows], ranks, self.pool, stride, library, nodes, routed, inside="inside" in shape
-            )
+            return collective.seconds(kind, payload[rows], ranks, self.pool, stride, library, nodes, routed)
 
         if not payload.size or (same == same[0]).all():
             return of(slice(None)) if payload.size else np.zeros_like(payload)
@@ -324,7 +322,8 @@ def _routing(shape: Shape) -> TokenRouting | None:
     """Of tokens for experts, where each crosses to a node once; all rows of a call are of one network."""
     if "topk" not in shape:
         return None
-    return TokenRouting(**{name: int(shape[name][0]) for name in ("experts", "topk", "groups", "topk_groups")})
+    sizes = {name: int(shape[name][0]) for name in ("experts", "topk", "groups", "topk_groups")}
+    return TokenRouting(**sizes, each_rank="each_rank" in shape)
 
 
 def _in_prompts(op: Op, batch: Batch, shape: tuple[int, ...]) -> NDArray[np.bool_]:

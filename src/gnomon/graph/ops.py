@@ -6,7 +6,7 @@ figures are of one run on one rank.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
@@ -386,15 +386,13 @@ class Collective:
     routed: TokenRouting | None = None
     """Of tokens on their way to experts and back, where a token crosses to another node once for all it visits there;
     rows and bytes still count a copy for each expert."""
-    inside: bool = False
-    """Whether a token is also sent once to each rank of a node, not a copy for each expert there."""
 
     @property
     def kind(self) -> str:
         return self.op
 
     def shape(self, batch: Batch) -> Shape:
-        more = asdict(self.routed) | ({"inside": 1} if self.inside else {}) if self.routed else {}
+        more = self.routed.shape if self.routed else {}
         return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | constants(
             batch, ranks=self.ranks, stride=self.stride, **more
         )

@@ -24,6 +24,14 @@ class TokenRouting:
     topk: int
     groups: int = 1
     topk_groups: int = 1
+    each_rank: bool = False
+    """Whether a token is also sent once to each rank of a node, not a copy for each expert there."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """What an exchange is priced by."""
+        found = {name: getattr(self, name) for name in ("experts", "topk", "groups", "topk_groups")}
+        return found | ({"each_rank": 1} if self.each_rank else {})
 
     def reached(self, parts: int) -> float:
         """Of so many equal parts of the experts (ranks, or nodes), those that a token visits on average."""

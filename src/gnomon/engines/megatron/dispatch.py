@@ -51,10 +51,10 @@ def _inside(strategy: Strategy, expert_tp: int, per_node: int) -> bool:
     return strategy.ep * (expert_tp or strategy.tp) <= per_node
 
 
-def imported(options: TrainingOptions, strategy: Strategy, expert_tp: int, per_node: int) -> dict[str, Any]:
-    """Settings of a recipe. What a plan would be written with anyway is left out of it."""
+def imported(options: TrainingOptions, strategy: Strategy, expert_tp: int) -> dict[str, Any]:
+    """Settings of a recipe."""
     capacity = options.number("moe-expert-capacity-factor", default=0.0)
-    found: dict[str, Any] = {"dispatch": _dispatch(options, strategy, expert_tp, per_node)}
+    found: dict[str, Any] = {"dispatch": _dispatch(options, strategy, expert_tp)}
     found["capacity_factor"] = capacity
     found["pad_to_capacity"] = options.flag("moe-pad-expert-input-to-capacity") and capacity > 0
     found["ep_overlap"] = options.flag("overlap-moe-expert-parallel-comm") and strategy.ep > 1
@@ -64,7 +64,7 @@ def imported(options: TrainingOptions, strategy: Strategy, expert_tp: int, per_n
     return found
 
 
-def _dispatch(options: TrainingOptions, strategy: Strategy, expert_tp: int, per_node: int) -> str:
+def _dispatch(options: TrainingOptions, strategy: Strategy, expert_tp: int) -> str:
     kind = options.text("moe-token-dispatcher-type")
     backend = options.text("moe-flex-dispatcher-backend", default=BACKENDS[0])
     options.flag("moe-enable-deepep")
@@ -77,7 +77,7 @@ def _dispatch(options: TrainingOptions, strategy: Strategy, expert_tp: int, per_
             told = f"--moe-token-dispatcher-type {FLEX} with experts cut over ranks"
             options.unmodelled(told, "priced with all-to-alls inside a node")
             return ""
-        return "" if per_node and not _inside(strategy, expert_tp, per_node) else ONCE
+        return ONCE
     if kind != ALL_TO_ALL:
         options.unmodelled(f"--moe-token-dispatcher-type {kind}", f"priced as {ALL_TO_ALL}")
-    return "" if per_node and _inside(strategy, expert_tp, per_node) else ALL_TO_ALL
+    return ALL_TO_ALL

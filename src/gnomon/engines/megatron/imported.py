@@ -50,7 +50,7 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     apart = bool(shape.experts) or options.flag("multi-latent-attention")
     recipe = _recipe(options, strategy, apart)
     if shape.experts:
-        recipe = replace(recipe, **dispatch.imported(options, strategy, recipe.expert_tp, program.per_node))
+        recipe = replace(recipe, **dispatch.imported(options, strategy, recipe.expert_tp))
     micro, seq = options.whole("micro-batch-size"), options.whole("seq-length")
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)

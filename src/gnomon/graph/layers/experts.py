@@ -273,7 +273,9 @@ def _once(writer: Writer, ffn: MoeFfn, name: str, narrow: bool) -> tuple[Op, ...
     cut, wide = writer.cut, _wide(writer, ffn)
     each = wide * (width("fp8") + SCALE_BYTES / SCALE_BLOCK if narrow else writer.value)
     payload = each * _exchanged(writer, ffn).factor
-    sent = replace(writer.exchange(name, "all_to_all", payload, cut.ep, 1), routed=_routing(ffn), inside=True)
+    sent = replace(
+        writer.exchange(name, "all_to_all", payload, cut.ep, 1), routed=replace(_routing(ffn), each_rank=True)
+    )
     if not narrow:
         return (sent,)
     cast = Elementwise(name=f"{name}.cast", rows=cut.rows, read_per_row=wide * writer.value, written_per_row=each)
