@@ -12,6 +12,7 @@ import gnomon
 from gnomon.cost.host_link import LINK_SHARE
 from gnomon.errors import InputError
 from gnomon.papers.machines import cluster, host
+from gnomon.planning.training.step import step_bound_s
 from gnomon.sim.training.side import COPY_IN, COPY_OUT
 from gnomon.spec.answers import TrainingReport
 
@@ -170,3 +171,12 @@ def test_lists_of_operators_are_checked(value: str) -> None:
     with pytest.raises(InputError, match="modules cannot be") as caught:
         step(machine(), f"modules={value}")
     assert "core_attn+" in caught.value.hint
+
+
+@pytest.mark.parametrize("words", ["", "share=0.5", "in_flight=1", "link_gb_s=5", "link_gb_s=200"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_bounds_are_bounds_and_close_where_one_rank_is_alone(plan: str, words: str) -> None:
+    found = asked(plan, words).step
+    bound, line = float(step_bound_s(found.figures, found.traits)[0]), found.timeline.step_s
+    assert bound <= line * (1 + 1e-9)
+    assert bound >= line * (0.9 if PLANS[plan].get("pp", 1) == 1 and words != "in_flight=1" else 0.45)
