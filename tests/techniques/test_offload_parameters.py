@@ -168,7 +168,9 @@ def test_it_says_why_not(named: str, more: dict[str, Any], why: str) -> None:
         step(named, **more)
 
 
-@pytest.mark.parametrize("values", [{"ahead": 1}, {"ahead": 0}, {"ahead": 4}, {"tier": "nvme"}, {"link_gb_s": 5}], ids=str)
+@pytest.mark.parametrize(
+    "values", [{"ahead": 1}, {"ahead": 0}, {"ahead": 4}, {"tier": "nvme"}, {"link_gb_s": 5}], ids=str
+)
 @pytest.mark.parametrize("case", CASES)
 def test_bounds_are_bounds_and_close(case: str, values: dict[str, Any]) -> None:
     found = step(words(**values), **CASES[case]).step
