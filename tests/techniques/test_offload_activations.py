@@ -12,6 +12,8 @@ import gnomon
 from gnomon.cost.host_link import LINK_SHARE
 from gnomon.errors import InputError
 from gnomon.papers.machines import cluster, host
+from gnomon.planning.training.step import step_bound_s
+from gnomon.report.train import spent_s
 from gnomon.sim.training.side import COPY_IN, COPY_OUT
 from gnomon.spec.answers import TrainingReport
 
@@ -170,3 +172,20 @@ def test_lists_of_operators_are_checked(value: str) -> None:
     with pytest.raises(InputError, match="modules cannot be") as caught:
         step(machine(), f"modules={value}")
     assert "core_attn+" in caught.value.hint
+
+
+@pytest.mark.parametrize("words", ["", "share=0.5", "in_flight=1", "link_gb_s=5", "link_gb_s=200"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_bounds_are_bounds_and_close_where_one_rank_is_alone(plan: str, words: str) -> None:
+    found = asked(plan, words).step
+    bound, line = float(step_bound_s(found.figures, found.traits)[0]), found.timeline.step_s
+    assert bound <= line * (1 + 1e-9)
+    assert bound >= line * (0.9 if PLANS[plan].get("pp", 1) == 1 and words != "in_flight=1" else 0.45)
+
+
+def test_the_answer_says_what_a_step_waits_for() -> None:
+    found, plain = asked("data parallel", ""), asked("data parallel", None)
+    waits = dict(spent_s(found))["waiting for copies"]
+    assert waits == pytest.approx(found.step_time_s.value - plain.step_time_s.value, rel=1e-9)
+    assert "waiting for copies" not in dict(spent_s(plain))
+    assert found.exposed_communication_s == pytest.approx(waits + plain.exposed_communication_s, rel=1e-9)

@@ -12,6 +12,7 @@ import gnomon
 from gnomon.cost.host_link import LINK_SHARE
 from gnomon.errors import InputError
 from gnomon.papers.machines import cluster, host
+from gnomon.planning.training.step import step_bound_s
 from gnomon.sim.training.side import COPY_IN
 from gnomon.spec.answers import TrainingReport
 
@@ -165,3 +166,14 @@ def test_a_tier_that_is_full_holds_no_more(more: dict[str, Any], tier: str) -> N
 def test_it_says_why_not(named: str, more: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
         step(named, **more)
+
+
+@pytest.mark.parametrize(
+    "values", [{"ahead": 1}, {"ahead": 0}, {"ahead": 4}, {"tier": "nvme"}, {"link_gb_s": 5}], ids=str
+)
+@pytest.mark.parametrize("case", CASES)
+def test_bounds_are_bounds_and_close(case: str, values: dict[str, Any]) -> None:
+    found = step(words(**values), **CASES[case]).step
+    bound, line = float(step_bound_s(found.figures, found.traits)[0]), found.timeline.step_s
+    assert bound <= line * (1 + 1e-9)
+    assert bound >= line * (0.9 if values.get("ahead", 1) else 0.6)

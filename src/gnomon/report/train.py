@@ -175,7 +175,9 @@ def spent_s(answer: TrainingReport) -> list[tuple[str, float]]:
     idle = pipeline * answer.bubble_fraction
     fill = min(idle, (pipeline - idle) * fill_share(answer))
     spent = {"forward and backward passes": pipeline - idle, "filling and draining the pipeline": fill}
-    spent |= {"waiting for sends and for the slowest stage": idle - fill}
+    # One rank alone waits for nothing but copies.
+    alone = answer.inputs["pp"] == 1
+    spent |= {"waiting for copies" if alone else "waiting for sends and for the slowest stage": idle - fill}
     spent |= {name: parts.get(key, 0.0) for key, name in AFTER.items()}
     return [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
 

@@ -47,8 +47,7 @@ class OffloadActivations(Technique[TrainingCase]):
     )
     trials = (Trial(paper="hector-ssdtrain", words="offload-activations"),)
     parameters = (
-        Parameter("share", "share of the layers whose activations are offloaded", default=1.0, high=1.0,
-                  tried=(1.0, 0.5)),
+        Parameter("share", "share of the layers whose activations are offloaded", default=1.0, high=1.0),
         Parameter("layers", "layers of the network that are; 0 for the share", default=0.0, high=1000.0, whole=True),
         Parameter(
             "modules",

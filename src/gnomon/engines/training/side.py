@@ -11,10 +11,12 @@ import numpy as np
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.stage_costs import StageCosts
 from gnomon.sim.training.base import LANES
-from gnomon.sim.training.side import SideTask, SideTasks, passes_accompanied
+from gnomon.sim.training.side import ROUNDING, SideTask, SideTasks, passes_accompanied
 from gnomon.spec.workload import Floats
 
-__all__ = ["SideColumns", "SideGroup", "lanes_bound_s", "part_bytes", "side_of_row"]
+__all__ = [
+    "SideColumns", "SideGroup", "lanes_bound_s", "part_bytes", "room_bound_s", "side_of_row", "turns_bound_s",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -140,4 +142,67 @@ def _work_s(grid: Grid, chunks: StageCosts, one: SideColumns, choices: Ints, las
                 passes = passes_accompanied(chosen, (shape.pp, shape.vp, micros), rank, parts, apart)
                 layers += passes @ counts[rank] / parts
             found[mine] = sum(n * each[mine] for n, each in zip(layers.tolist(), one.layer_s, strict=True))
+    return found
+
+
+def room_bound_s(grid: Grid, micros: Ints, chunks: StageCosts, side: Sequence[SideGroup]) -> Floats:
+    """A lower bound from the room on the first rank, which parts of passes get in their order: a pass has it when the
+    copies of the one before have ended, but for the parts there is room for."""
+    found = np.zeros(grid.size)
+    if not side:
+        return found
+    parts, passes = np.broadcast_to(_parts(side), grid.size), micros / grid.stage_copies
+    for shape, rows in chunks.groups:
+        counts = chunks.stages.counts(shape)[0]
+        for group in side:
+            seconds, size = np.zeros((counts.shape[0], rows.size)), {"F": 0.0, "B": 0.0}
+            for one in group.tasks:
+                seconds += counts @ np.stack([each[rows] for each in one.layer_s])
+                if one.layer_bytes:
+                    layer = counts @ np.stack([each[rows] for each in one.layer_bytes])
+                    size[one.after or one.before] += layer / parts[rows]
+            least = np.min(np.maximum(size["F"], size["B"]), axis=0)
+            limit = np.broadcast_to(group.limit_bytes, grid.size)[rows]
+            room = np.floor(np.divide(limit, least, out=np.full(rows.size, np.inf), where=least > 0) * (1 + ROUNDING))
+            apart = np.broadcast_to(_apart(group, parts), grid.size)[rows]
+            behind = np.maximum(parts[rows] - apart + 1 - room, 0.0) / parts[rows]
+            found[rows] = np.maximum(found[rows], passes[rows] * behind * seconds.sum(axis=0))
+    return found
+
+
+def turns_bound_s(
+    grid: Grid, micros: Ints, chunks: StageCosts, side: Sequence[SideGroup], passes_s: tuple[Floats, Floats]
+) -> Floats:
+    """A lower bound for one rank alone, whose micro-batches go forward and back one by one, of seconds of a forward and
+    of a backward pass; 0 for pipelines. But for the room there is, copies of a pass end before its last part starts,
+    and copies back begin after what they follow."""
+    found = np.zeros(grid.size)
+    alone = np.flatnonzero((grid.pp == 1) & (grid.vp == 1))
+    if not side or not alone.size:
+        return found
+    parts = np.broadcast_to(_parts(side), grid.size)
+    counts = [count[alone] for count in chunks.on_rank(0)]
+
+    def total(layer: Sequence[Floats]) -> Floats:
+        return np.asarray(sum((n * one[alone] for n, one in zip(counts, layer, strict=True)), np.zeros(alone.size)))
+
+    forward, backward = (seconds[alone] for seconds in passes_s)
+    for group in side:
+        of_pass = {"F": np.zeros((2, alone.size)), "B": np.zeros((2, alone.size))}
+        for one in group.tasks:
+            size = total(one.layer_bytes) if one.layer_bytes else np.zeros(alone.size)
+            of_pass[one.after or one.before] += np.stack([total(one.layer_s), size])
+        cut = parts[alone]
+        size = np.maximum(of_pass["F"][1], of_pass["B"][1]) / cut
+        limit = np.broadcast_to(group.limit_bytes, grid.size)[alone]
+        room = np.floor(np.divide(limit, size, out=np.full(alone.size, np.inf), where=size > 0) * (1 + ROUNDING))
+        apart = np.broadcast_to(_apart(group, parts), grid.size)[alone]
+        moved = np.maximum(cut - -(-apart // 2), 0)
+        behind = np.maximum(moved - room, 0.0)
+        there = behind * of_pass["F"][0] / cut
+        follows = any(one.follows for one in group.tasks)
+        back = (moved if follows else behind) * of_pass["B"][0] / cut
+        begun = np.maximum(forward * np.maximum(moved - 1, 0) / cut, there)
+        cycle = np.maximum(np.maximum(forward, there) + backward, begun + back)
+        found[alone] = np.maximum(found[alone], micros[alone] * cycle)
     return found

@@ -20,7 +20,7 @@ from gnomon.engines.training.allocations import Allocations
 from gnomon.engines.training.batches import EachRow, RowBatches
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.layer_cost import cut_of
-from gnomon.engines.training.side import lanes_bound_s
+from gnomon.engines.training.side import lanes_bound_s, room_bound_s, turns_bound_s
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.planning.training.allocated import NEAR, is_replayed, step_allocations
@@ -87,7 +87,17 @@ def step_bound_s(found: StepTable, traits: Traits, *, side: bool = True) -> Floa
         bound = np.maximum(bound, busiest_s(found) * ROUNDING)
     until = bound + after
     if side and found.side:
-        until = np.maximum(until, ROUNDING * lanes_bound_s(grid, found.micros, found.chunks, found.side))
+        passes = found.micros, found.chunks, found.side
+        lanes = np.maximum(lanes_bound_s(grid, *passes), room_bound_s(grid, *passes))
+        until = np.maximum(until, ROUNDING * lanes)
+        forward_s, backward_s = (
+            one + first + last
+            for one, first, last in (
+                (found.forward_s, found.first_forward_s, found.last_forward_s),
+                (found.backward_s, found.first_backward_s, found.last_backward_s),
+            )
+        )
+        until = np.maximum(until, ROUNDING * turns_bound_s(grid, *passes, (forward_s, backward_s)))
     return np.asarray(until + found.optimizer_s + found.gather_s)
 
 
