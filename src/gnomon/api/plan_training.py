@@ -13,7 +13,7 @@ from gnomon.load import config_of
 from gnomon.load.reliability import fault_tolerance, on_grid
 from gnomon.load.training import bind_training, with_lengths
 from gnomon.planning.run import with_failures
-from gnomon.planning.training.best import plan_asked
+from gnomon.planning.training.best import plan_asked, plan_mixed
 from gnomon.planning.training.objectives import Site
 from gnomon.planning.training.packings import idle_lengths
 from gnomon.spec import Model, Pool
@@ -78,9 +78,12 @@ def plan_training(
 
 def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | None = None) -> TrainingPlanReport:
     """The best plan that a question asks for, with the command that starts it."""
-    sites = [_site(question, model, cluster) for model in question.models for cluster in question.clusters]
+    clusters = question.kinds or question.clusters
+    sites = [_site(question, model, cluster) for model in question.models for cluster in clusters]
     with placed(question.places()):
-        found = plan_asked(question, sites, progress)
+        found = (plan_mixed if question.kinds else plan_asked)(question, sites, progress)
+    if found.mixture:
+        return found
     asked = fault_tolerance(question, found.best.step.pool)
     best = with_failures(found.best, asked, question.run_given)
     idle = idle_lengths(question.lengths_given, best.step.job.load)

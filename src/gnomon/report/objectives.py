@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.report.text import plural
 from gnomon.spec.answers import TrainingPlanReport
-from gnomon.units import format_count, format_duration, format_money, format_short_count
+from gnomon.units import format_bytes, format_count, format_duration, format_money, format_short_count
 
 FASTEST = "fastest"
 WORDS = {
@@ -57,3 +57,16 @@ def _value(value: float, unit: str) -> str:
 def _row(row: Mapping[str, Any], unit: str) -> str:
     name = next(f"{format_count(row[key])} tokens" if key == "seq" else str(row[key]) for key in NAMED if key in row)
     return f"{name}: {row['why']}" if "why" in row else f"{name}: {_value(row['value'], unit)}, {row['label']}"
+
+
+def mixture_lines(answer: TrainingPlanReport) -> list[tuple[str, str]]:
+    """What each kind of chips does."""
+    lines = []
+    for place, part in enumerate(answer.mixture.get("parts", ())):
+        taken = (
+            f"{plural(part['replicas'], 'replica')} of {plural(part['micro_batches'], 'micro-batch', 'micro-batches')}"
+        )
+        sizes = " of ".join(format_bytes(part[f"{name}_memory_bytes"]) for name in ("peak", "usable"))
+        text = f"{part['cluster']}: {taken}, {format_duration(part['step_time_s'])}, memory {sizes} usable"
+        lines.append(("" if place else "together", text))
+    return lines

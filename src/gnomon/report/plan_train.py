@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gnomon.report.figures import Headline
-from gnomon.report.objectives import goal_lines
+from gnomon.report.objectives import goal_lines, mixture_lines
 from gnomon.report.run import in_a_sentence
 from gnomon.report.text import Style, labelled, next_steps, plural
 from gnomon.report.train import exports, memory_range, run_figures
@@ -22,7 +22,7 @@ def render(answer: TrainingPlanReport, style: Style) -> str:
     lines += [labelled(name, text) for name, text in goal_lines(answer)]
     lines += [labelled("best", answer.label, style.strong)]
     lines += [labelled("", text) for text in _figures(best)]
-    lines += [labelled(label, text) for label, text in others(answer)]
+    lines += [labelled(name, text) for name, text in (*mixture_lines(answer), *others(answer))]
     lines += [labelled("" if place else "searched", text) for place, text in enumerate(axes_lines(answer))]
     return "\n".join([*lines, "", *next_steps(*exports(best), "gnomon explain last")])
 
@@ -30,7 +30,7 @@ def render(answer: TrainingPlanReport, style: Style) -> str:
 def searched_words(answer: TrainingPlanReport) -> str:
     considered, fit, timed = answer.plans_considered, answer.plans_fit, answer.plans_timed
     least, most = (format_bytes(size) for size in answer.shortage_bytes)
-    lacking = f" (worst rank short by {least} to {most})" if considered > fit else ""
+    lacking = f" (worst rank short by {least} to {most})" if considered > fit and answer.shortage_bytes[1] else ""
     return (
         f"{format_count(considered)} plans: {format_count(considered - fit)} do not fit{lacking}, "
         f"{format_count(fit - timed)} pruned by bounds, {format_count(timed)} timed; exact"

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from gnomon.planning.training.axes import searched_axes
 from gnomon.planning.training.lengths import lengths_inputs
+from gnomon.planning.training.mixed import Mixture, check_kinds
+from gnomon.planning.training.mixed_report import mixed_report, with_mixture
 from gnomon.planning.training.objectives import OBJECTIVES, Objective, Outcome, Site, Task
 from gnomon.planning.training.out_of_reach import check_prices, no_plan
 from gnomon.planning.training.report import report_step
 from gnomon.planning.training.runs import Limits
-from gnomon.planning.training.search import Search, step_of_row
+from gnomon.planning.training.search import Search, search_of, step_of_row
 from gnomon.planning.training.step import usable_bytes
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec.answers import Resolved, TrainingPlanReport
@@ -48,6 +50,26 @@ def plan_asked(
     if outcome is None:
         raise no_plan(task, objective)
     return _report(outcome, objective, task)
+
+
+def plan_mixed(
+    question: PlanTrainingQuestion, sites: Sequence[Site], progress: Progress | None = None
+) -> TrainingPlanReport:
+    """The best plan on two kinds of chips together, or on one of them where that is faster."""
+    alone = plan_asked(question, sites, progress)
+    first, second = (_plain(question, site) for site in sites)
+    check_kinds(first, second)
+    mixture, asked = Mixture((first, second)), "+".join(site.bound.pool.words for site in sites)
+    found = mixture.quickest(progress)
+    if found is None:
+        return with_mixture(alone, asked, "no plan has replicas of both kinds")
+    if found.value >= alone.best.step_time_s.value:
+        return with_mixture(alone, asked, "slower together", found.value)
+    return mixed_report(mixture, found, alone, asked)
+
+
+def _plain(question: PlanTrainingQuestion, site: Site) -> Search:
+    return search_of(site.bound, site.bound.load(question.load), question.optimizer, question.dtype)
 
 
 def best_of(searches: Sequence[Search], progress: Progress | None) -> tuple[Search, Quickest]:

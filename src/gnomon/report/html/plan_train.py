@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.report.html.blocks import Listing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.train import step_blocks, step_figures
-from gnomon.report.objectives import goal_lines
+from gnomon.report.objectives import goal_lines, mixture_lines
 from gnomon.report.plan_train import axes_rows, others, searched_words
 from gnomon.report.text import band
 from gnomon.report.train import memory_range
@@ -13,7 +13,8 @@ from gnomon.units import format_count, format_duration
 
 
 def page(answer: TrainingPlanReport) -> Page:
-    beside = [f"{name}: {text}".removeprefix(": ") for name, text in (*goal_lines(answer), *others(answer))]
+    told = (*goal_lines(answer), *mixture_lines(answer), *others(answer))
+    beside = [f"{name}: {text}".removeprefix(": ") for name, text in told]
     best, second = answer.best, answer.runner_up
     rows = [("best", answer.label, f"{format_duration(best.step_time_s.value)} {band(best.step_time_s)}")]
     rows += [("runner-up", second["label"], format_duration(second["step_time_s"]))] if second else []

@@ -109,6 +109,8 @@ class TrainingPlanReport(Result):
     objective: Mapping[str, Any] = field(default_factory=dict)
     """What was looked for: its name, its value for the best plan and the unit of that, the limits of the run, and what
     was compared."""
+    mixture: Mapping[str, Any] = field(default_factory=dict)
+    """On two kinds of chips, what each of them does: replicas, micro-batches, seconds and memory; empty on one."""
     plans_considered: int
     plans_fit: int
     plans_timed: int

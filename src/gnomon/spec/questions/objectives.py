@@ -49,6 +49,13 @@ class PlanTrainingQuestion(TrainingQuestion):
             raise unknown_name("objective", self.objective, OBJECTIVES, where="--objective")
         self._check_one_objective()
         self._check_limits()
+        self._check_mixed()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of chips of one cluster that has two of them."""
+        mixed = [one for one in self.clusters if isinstance(one, str) and "+" in one]
+        return tuple(part.strip() for part in mixed[0].split("+")) if mixed else ()
 
     @property
     def run_tokens(self) -> float | None:
@@ -89,6 +96,21 @@ class PlanTrainingQuestion(TrainingQuestion):
             raise InputError(f"{' and '.join(named)} are two objectives", where="--objective", hint="Give one of them.")
         if self.goal in (CONTEXT, LARGEST) and len(self.clusters) > 1:
             raise InputError(f"{self.goal} is looked for on one cluster", where="--cluster", hint="Give one of them.")
+
+    def _check_mixed(self) -> None:
+        """What is not planned on two kinds of chips together."""
+        if not self.kinds:
+            return
+        if len(self.kinds) > 2 or len(self.clusters) > 1:
+            raise InputError("names more than two kinds of chips together", where="--cluster", hint="Give A:N+B:M.")
+        given = {
+            "--objective": self.goal != FASTEST, "--budget": self.budget_usd is not None,
+            "--failures": self.failures is not None, "--with": bool(self.techniques),
+            "--lengths": self.lengths is not None,
+        }  # fmt: skip
+        for flag_given in (name for name, value in given.items() if value):
+            message = "is not planned on two kinds of chips together"
+            raise InputError(message, where=flag_given, hint="Give one kind, or kinds to choose from: A:N,B:M.")
 
     def _check_limits(self) -> None:
         """A limit that nothing could keep, or that nothing would depend on."""
