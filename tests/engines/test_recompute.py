@@ -203,3 +203,14 @@ def test_what_an_engine_does_not_have_is_refused(case: str) -> None:
     given, said = REFUSED[case]
     with pytest.raises(InputError, match=said):
         gnomon.simulate_training("llama-3.1-8b", **STEP | {"zero": 0} | given)
+
+
+def test_a_search_tries_what_mixtures_recompute_cheaply() -> None:
+    """Beside nothing and all; dense layers have no such modules."""
+    given: dict[str, Any] = {"seq": 4096, "global_batch": 32}
+    tried = {
+        model: set(gnomon.plan_training(model, cluster="H200:16", **given).axes["recompute"])
+        for model in ("mixtral-8x7b", "llama-3.1-8b")
+    }
+    assert tried["mixtral-8x7b"] == {"none", "modules=moe_act+layernorm", "full"}
+    assert tried["llama-3.1-8b"] == {"none", "full"}

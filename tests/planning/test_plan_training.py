@@ -120,7 +120,7 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
             if (pp == 1 and schedule != "1f1b") or 4 % (pp * vp) or not runs(path, strategy, recipe, load, engine):
                 continue
             code = schedule_names().index(schedule)
-            zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2)
+            zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2, 3)
             if SCHEDULES[schedule].splits_backward:
                 zeros, modes = range(2) if dp > 1 else (0,), (0,)
             beside = (
@@ -277,7 +277,7 @@ def test_saying_where_a_model_fits_is_no_search_of_its_own(monkeypatch: pytest.M
     with pytest.raises(DoesNotFitError, match=r"It fits T4:80"):
         plan_training("mixtral-8x7b", cluster="T4", seq=8192, global_batch=8000)
     assert len(listed) == 4
-    assert sum(listed) < 150_000
+    assert sum(listed) < 200_000
 
 
 def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ RECIPES = (DELAYED, CURRENT, BLOCKS, MXFP8, NVFP4)
 """Those of Transformer Engine."""
 TF32_VENDORS = ("NVIDIA",)
 """ROCm's Transformer Engine has fp32 multiplied as fp32 (`HIPBLAS_COMPUTE_32F` in its `cublaslt_gemm.cu`)."""
+SEARCHED_MODULES = ("moe_act", "layernorm", "mla_up_proj")
+"""Those without output, which its recipes of mixtures of experts recompute."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 """Host seconds per kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
@@ -110,6 +112,7 @@ class Megatron:
             schedules=SCHEDULES,
             uneven_stages=today,
             recomputed_modules=tuple(MODULES) if today else (),
+            searched_modules=SEARCHED_MODULES if today else (),
             recomputed_layers=(UNIFORM,) if self.version == "2.4" else (BLOCK, UNIFORM),
             whole_sums=True,
             packings=BRIDGE_PACKINGS if self.version == BRIDGE else PACKINGS if today else PLAIN_PACKINGS,

@@ -172,6 +172,8 @@ class Traits:
     """Ways to recompute activations that it has."""
     recomputed_modules: tuple[str, ...] = ()
     """Modules of `spec.recompute.MODULES` that it recomputes by themselves."""
+    searched_modules: tuple[str, ...] = ()
+    """Of those, which a plan search recomputes together where a network has them: they take little time."""
     recomputed_layers: tuple[str, ...] = ()
     """Choices of layers (`spec.recompute.LAYERS`) that it recomputes in full, where not all are."""
     fills_pipelines: bool = False

@@ -23,6 +23,7 @@ from gnomon.graph.trained import heads_of, tower_blocks, unpiped, unshared
 from gnomon.planning.training.checks import CHIPS
 from gnomon.sim.training import SCHEDULES, Schedule, code_of, usual_schedule
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.recompute import FULL, MODULES
 from gnomon.spec.recompute import code_of as code_of_recompute
 from gnomon.spec.training import CP_COMMS
 
@@ -158,7 +159,10 @@ def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
     stages, cut = Stages(model), Cut(seq=load.seq)
     tapes = layer_tapes(model, cut, traits).values()
     found: dict[str, float] = {}
-    for mode in traits.recompute:
+    names = {node.name for tape in tapes for node in tape.nodes}
+    cheap = "+".join(one for one in traits.searched_modules if MODULES[one].of(tuple(names)))
+    ways = [*traits.recompute, *([f"modules={cheap}"] if cheap else [])]
+    for mode in sorted(ways, key=lambda mode: mode == FULL):
         kept = sum(n * tape.saved_activation_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True))
         if all(kept < MIN_GAIN * before for before in found.values()):
             found[mode] = kept
