@@ -33,6 +33,8 @@ ENGINES = {
     "Megatron-DeepSpeed ZeRO": "deepspeed@0.3",
     "DeepSpeed ZeRO-3": "deepspeed@0.5",
     "Composer FSDP": "torch@2.0",
+    "DeepSpeed ZeRO-3 Offload": "deepspeed@0.5",
+    "DeepSpeed Ulysses + ZeRO-3": "deepspeed",
     "PyTorch DDP": "torch",
 }
 CLOSEST = {
@@ -96,7 +98,7 @@ FORMATS = {
 CHUNKS = {"TorchTitan": 2}
 """Chunks of a rank under an interleaved schedule whose source does not give them: as many as TorchTitan takes where it
 is not told. DualPipe, which no engine of mixtures of experts runs, is taken as 1F1B."""
-MORE = ("layers_per_stage", "cp_comm", "power_limit_w")
+MORE = ("layers_per_stage", "cp_comm", "optimizer")
 """Options of a plan that are no columns of the table: sources say them (`gnomon.accuracy.run_columns`)."""
 GATHERED = "all-gather"
 """Of a precision whose weights are gathered in the format of its GEMMs."""
@@ -193,7 +195,14 @@ def _overlap(row: Row, engine: str) -> dict[str, bool]:
 def _techniques(row: Row) -> tuple[str, ...]:
     about = f"{row['model']}; {row['features']}".casefold()
     adapters = (LORA[row["framework"]],) if ADAPTERS.search(about) else ()
-    return (*adapters, *row.get("techniques", "").split())
+    return (*adapters, *_offloaded(row["zero_stage"]), *row.get("techniques", "").split())
+
+
+def _offloaded(stage: str) -> tuple[str, ...]:
+    """What a ZeRO stage keeps on the host: "3 + CPU offload" the optimizer, and parameters where it names them."""
+    if "offload" not in stage:
+        return ()
+    return ("offload-optimizer", "offload-parameters") if "params" in stage else ("offload-optimizer",)
 
 
 def _sequence_parallel(row: Row, engine: str) -> bool:
@@ -240,7 +249,7 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
     missing += ["vp"] if _chunked(row) else []
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
-    said = ["power limit"] if "power limited" in row["gpu"] and "power_limit_w" not in row else []
+    said = ["power limit"] if "power limited" in row["gpu"] else []
     said += [f"{row['framework']} as {_engine(row)}"] if _is_closest(row) else []
     said += ["ran out of memory"] if row["outcome"].startswith("OOM") else []
     return tuple(dict.fromkeys([*named, *missing, *said]))
@@ -278,8 +287,6 @@ def _engine(row: Row) -> str:
 def _zero(row: Row, engine: str) -> int:
     """NeMo's and Megatron-Bridge's recipes always have the distributed optimizer; Megatron-LM had none before 3.0."""
     stage = row["zero_stage"]
-    if "offload" in stage:
-        raise Unfit("optimizer states in host memory")
     if engine == "megatron@2.4":
         return 0
     if stage.startswith("FSDP"):
