@@ -67,8 +67,10 @@ HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
 MTP = re.compile(r"(?<!w/o )\bmtp\b")
 """Of features: a layer that predicts the token after the next is trained."""
-NOT_SIMULATED = {r"\bep overlap on\b": "overlapped expert-parallel communication is not simulated"}
-"""What makes another run of it, in a row's features, and why it is left out."""
+EXPERTS_OVERLAPPED = re.compile(r"\bep overlap on\b")
+"""Of features: sends to experts beside another micro-batch's layers."""
+DROPPED = re.compile(r"\btokendrop\b")
+"""Of features: experts take as many tokens as even shares are, and their matrices are padded to that."""
 OVERLAPPED = re.compile(r"\basynctp\b|\btp-comm-overlap\b")
 """Of features: tensor-parallel collectives in pieces beside GEMMs."""
 OVERLAPPING = "megatron@bridge"
@@ -81,9 +83,9 @@ PLAIN_FEATURES = (
     "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
     "w/o mtp", "w/ mtp", "ep overlap off", "hybridep", "deepep", "torch.compile", "tokendrop", "asynctp", "2d+asynctp",
     "fsdp2+tp+asynctp", "baseline",
+    "ep overlap on",
 )  # fmt: skip
-"""Features that the plan's columns and other options say, or that are so in a prediction: experts have even shares of
-the tokens, of which a capacity of one share drops none."""
+"""Features that the plan's columns and other options say, or that are so in a prediction."""
 FORMATS = {
     "nvfp4": "nvfp4",
     "fp8-mx": "mxfp8",
@@ -170,10 +172,6 @@ def _adapters(row: Row) -> tuple[int, float, int] | None:
 def _check(row: Row) -> None:
     if row["framework"] not in ENGINES | CLOSEST:
         raise Unfit(f"no engine for {row['framework']}")
-    about = f"{row['model']}; {row['features']}".casefold()
-    for mark, why in NOT_SIMULATED.items():
-        if re.search(mark, about):
-            raise Unfit(why)
     if not row["tp"] and not row["pp"]:
         raise Unfit("plan not given")
 
@@ -235,7 +233,10 @@ def _experts(row: Row) -> dict[str, Any]:
     """What trains mixtures of experts: Megatron-Bridge's recipes never cut an expert over tensor-parallel ranks."""
     if "moe" not in row["arch"] and not row["moe"] and not row["ep"]:
         return {}
-    return {"expert_tp": 1} | ({"mtp_layers": 1} if MTP.search(row["features"].casefold()) else {})
+    features, found = row["features"].casefold(), dict[str, Any](expert_tp=1)
+    found |= {"mtp_layers": 1} if MTP.search(features) else {}
+    found |= {"ep_overlap": True} if EXPERTS_OVERLAPPED.search(features) else {}
+    return found | ({"capacity_factor": 1.0, "pad_to_capacity": True} if DROPPED.search(features) else {})
 
 
 def _assumed(row: Row, given: Row) -> tuple[str, ...]:
