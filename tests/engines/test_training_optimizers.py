@@ -9,7 +9,8 @@ from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.spec.answers import TrainingReport
 
-STATES = {"adamw": 12.0, "adam8bit": 6.03, "sgd": 8.0, "adafactor": 4.0, "lion": 8.0, "muon": 8.0, "adamw-bf16": 4.0}
+STATES = {"adamw": 12.0, "adam8bit": 6.03, "sgd": 8.0, "adafactor": 4.0, "lion": 8.0, "muon": 8.0, "adamw-bf16": 4.0,
+          "adamw-moments-bf16": 8.0}  # fmt: skip
 SMALL = load_model("llama-3.2-1b")
 P, ENDS = SMALL.parameters, (SMALL.vocab + 1) * SMALL.hidden
 """All parameters, and those of the tied embedding and the norm before the head."""
@@ -56,7 +57,7 @@ def test_orthogonal_updates_are_the_flops_of_their_matrices() -> None:
 
 def test_fewer_bytes_are_updated_sooner_and_products_take_longer() -> None:
     seconds = {name: step(optimizer=name).step_parts["optimizer_s"] for name in STATES}
-    assert seconds["adamw-bf16"] < seconds["adam8bit"] < seconds["adamw"]
+    assert seconds["adamw-bf16"] < seconds["adam8bit"] < seconds["adamw-moments-bf16"] < seconds["adamw"]
     assert seconds["lion"] < seconds["adamw"] < seconds["muon"]
     shared = step(optimizer="muon", zero=1).step_parts["optimizer_s"]
     assert shared < seconds["muon"] / 4
@@ -64,8 +65,9 @@ def test_fewer_bytes_are_updated_sooner_and_products_take_longer() -> None:
 
 @pytest.mark.parametrize("engine", ["torch", "megatron@3.0"])
 def test_other_engines_have_two(engine: str) -> None:
-    with pytest.raises(InputError, match="adamw"):
-        step(optimizer="lion", engine=engine)
+    for optimizer in ("lion", "adamw-moments-bf16"):
+        with pytest.raises(InputError, match="adamw"):
+            step(optimizer=optimizer, engine=engine)
 
 
 def test_narrow_products_are_quicker_and_keep_less() -> None:

@@ -371,6 +371,11 @@ def test_states_in_the_working_format(megatron: argparse.ArgumentParser) -> None
     assert said.use_precision_aware_optimizer
     assert (said.exp_avg_dtype, said.exp_avg_sq_dtype, said.main_grads_dtype) == ("bf16", "bf16", "bf16")
     assert not said.accumulate_allreduce_grads_in_fp32
+    moments = parsed(megatron, a_training_plan(Recipe(optimizer="adamw-moments-bf16", zero=1)))
+    assert moments.use_precision_aware_optimizer and moments.accumulate_allreduce_grads_in_fp32
+    assert (moments.exp_avg_dtype, moments.exp_avg_sq_dtype, moments.main_grads_dtype) == ("bf16", "bf16", "fp32")
+    one = parsed(megatron, a_training_plan(Recipe(optimizer="adamw-moments-bf16", zero=0), strategy=Strategy(dp=1)))
+    assert one.use_distributed_optimizer
     plain = parsed(megatron, a_training_plan(Recipe(optimizer="adamw", zero=1)))
     assert (plain.use_precision_aware_optimizer, plain.accumulate_allreduce_grads_in_fp32) == (False, True)
 

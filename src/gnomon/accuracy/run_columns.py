@@ -20,8 +20,12 @@ BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     # experiments/gpt2-meg-ds-zero/meg_ds_zero_gpt2_perf_n16.slurm: --checkpoint-in-cpu --synchronize-each-layer.
     ("BigScience GPT-2 ZeRO", "GPT-2"): {"techniques": "offload-activations:copies=blocking"},
     # scripts/performance/configs of Megatron-Bridge in late 2025: the recompute_modules that most chips share.
-    ("Megatron-Bridge performance summary", "DeepSeek-V3"): {"recompute": "selective (mla_up_proj)"},
+    ("Megatron-Bridge performance summary", "DeepSeek-V3"): {
+        "recompute": "selective (mla_up_proj)", "optimizer": "adamw-moments-bf16",
+    },
     ("Megatron-Bridge performance summary", "GPT-OSS"): {"recompute": "selective (layernorm+moe_act)"},
+    # src/megatron/bridge/recipes/moonlight/moonlight_16b.py: exp_avg_dtype and exp_avg_sq_dtype are bf16.
+    ("Megatron-Bridge recompute study", "Moonlight"): {"optimizer": "adamw-moments-bf16"},
     # skills/nemo-mbridge-perf-memory-tuning: SQuAD, of which Megatron-Bridge's recipes take sequences of 2,048.
     ("Megatron-Bridge LoRA memory notes", "Qwen3-8B"): {"n_gpus": "8", "global_batch": "4"},
     ("Megatron-Bridge LoRA memory notes", "Qwen3-30B"): {"n_gpus": "8", "global_batch": "2", "seq_len": "2048"},

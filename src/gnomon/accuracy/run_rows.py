@@ -33,6 +33,8 @@ ENGINES = {
     "Megatron-DeepSpeed ZeRO": "deepspeed@0.3",
     "DeepSpeed ZeRO-3": "deepspeed@0.5",
     "Composer FSDP": "torch@2.0",
+    "DeepSpeed ZeRO-3 Offload": "deepspeed@0.5",
+    "DeepSpeed Ulysses + ZeRO-3": "deepspeed",
     "PyTorch DDP": "torch",
 }
 CLOSEST = {
@@ -65,8 +67,10 @@ HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
 MTP = re.compile(r"(?<!w/o )\bmtp\b")
 """Of features: a layer that predicts the token after the next is trained."""
-NOT_SIMULATED = {r"\bep overlap on\b": "overlapped expert-parallel communication is not simulated"}
-"""What makes another run of it, in a row's features, and why it is left out."""
+EXPERTS_OVERLAPPED = re.compile(r"\bep overlap on\b")
+"""Of features: sends to experts beside another micro-batch's layers."""
+DROPPED = re.compile(r"\btokendrop\b")
+"""Of features: experts take as many tokens as even shares are, and their matrices are padded to that."""
 OVERLAPPED = re.compile(r"\basynctp\b|\btp-comm-overlap\b")
 """Of features: tensor-parallel collectives in pieces beside GEMMs."""
 OVERLAPPING = "megatron@bridge"
@@ -79,9 +83,9 @@ PLAIN_FEATURES = (
     "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
     "w/o mtp", "w/ mtp", "ep overlap off", "hybridep", "deepep", "torch.compile", "tokendrop", "asynctp", "2d+asynctp",
     "fsdp2+tp+asynctp", "baseline",
+    "ep overlap on",
 )  # fmt: skip
-"""Features that the plan's columns and other options say, or that are so in a prediction: experts have even shares of
-the tokens, of which a capacity of one share drops none."""
+"""Features that the plan's columns and other options say, or that are so in a prediction."""
 FORMATS = {
     "nvfp4": "nvfp4",
     "fp8-mx": "mxfp8",
@@ -96,7 +100,7 @@ FORMATS = {
 CHUNKS = {"TorchTitan": 2}
 """Chunks of a rank under an interleaved schedule whose source does not give them: as many as TorchTitan takes where it
 is not told. DualPipe, which no engine of mixtures of experts runs, is taken as 1F1B."""
-MORE = ("layers_per_stage", "cp_comm", "power_limit_w")
+MORE = ("layers_per_stage", "cp_comm", "optimizer")
 """Options of a plan that are no columns of the table: sources say them (`gnomon.accuracy.run_columns`)."""
 GATHERED = "all-gather"
 """Of a precision whose weights are gathered in the format of its GEMMs."""
@@ -168,10 +172,6 @@ def _adapters(row: Row) -> tuple[int, float, int] | None:
 def _check(row: Row) -> None:
     if row["framework"] not in ENGINES | CLOSEST:
         raise Unfit(f"no engine for {row['framework']}")
-    about = f"{row['model']}; {row['features']}".casefold()
-    for mark, why in NOT_SIMULATED.items():
-        if re.search(mark, about):
-            raise Unfit(why)
     if not row["tp"] and not row["pp"]:
         raise Unfit("plan not given")
 
@@ -193,7 +193,14 @@ def _overlap(row: Row, engine: str) -> dict[str, bool]:
 def _techniques(row: Row) -> tuple[str, ...]:
     about = f"{row['model']}; {row['features']}".casefold()
     adapters = (LORA[row["framework"]],) if ADAPTERS.search(about) else ()
-    return (*adapters, *row.get("techniques", "").split())
+    return (*adapters, *_offloaded(row["zero_stage"]), *row.get("techniques", "").split())
+
+
+def _offloaded(stage: str) -> tuple[str, ...]:
+    """What a ZeRO stage keeps on the host: "3 + CPU offload" the optimizer, and parameters where it names them."""
+    if "offload" not in stage:
+        return ()
+    return ("offload-optimizer", "offload-parameters") if "params" in stage else ("offload-optimizer",)
 
 
 def _sequence_parallel(row: Row, engine: str) -> bool:
@@ -226,7 +233,10 @@ def _experts(row: Row) -> dict[str, Any]:
     """What trains mixtures of experts: Megatron-Bridge's recipes never cut an expert over tensor-parallel ranks."""
     if "moe" not in row["arch"] and not row["moe"] and not row["ep"]:
         return {}
-    return {"expert_tp": 1} | ({"mtp_layers": 1} if MTP.search(row["features"].casefold()) else {})
+    features, found = row["features"].casefold(), dict[str, Any](expert_tp=1)
+    found |= {"mtp_layers": 1} if MTP.search(features) else {}
+    found |= {"ep_overlap": True} if EXPERTS_OVERLAPPED.search(features) else {}
+    return found | ({"capacity_factor": 1.0, "pad_to_capacity": True} if DROPPED.search(features) else {})
 
 
 def _assumed(row: Row, given: Row) -> tuple[str, ...]:
@@ -240,7 +250,7 @@ def _assumed(row: Row, given: Row) -> tuple[str, ...]:
     missing += ["vp"] if _chunked(row) else []
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
-    said = ["power limit"] if "power limited" in row["gpu"] and "power_limit_w" not in row else []
+    said = ["power limit"] if "power limited" in row["gpu"] else []
     said += [f"{row['framework']} as {_engine(row)}"] if _is_closest(row) else []
     said += ["ran out of memory"] if row["outcome"].startswith("OOM") else []
     return tuple(dict.fromkeys([*named, *missing, *said]))
@@ -278,8 +288,6 @@ def _engine(row: Row) -> str:
 def _zero(row: Row, engine: str) -> int:
     """NeMo's and Megatron-Bridge's recipes always have the distributed optimizer; Megatron-LM had none before 3.0."""
     stage = row["zero_stage"]
-    if "offload" in stage:
-        raise Unfit("optimizer states in host memory")
     if engine == "megatron@2.4":
         return 0
     if stage.startswith("FSDP"):

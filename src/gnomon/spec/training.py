@@ -22,10 +22,10 @@ ALL_TO_ALL, ONCE, ONCE_NARROW = "alltoall", "deepep", "deepep-fp8"
 DISPATCHES = ("", ALL_TO_ALL, ONCE, ONCE_NARROW)
 """How tokens get to their experts on other ranks: as the engine usually sends them, a copy for each expert, or once to
 every node and every rank (DeepEP), there in 16 bits or in eight."""
-OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
-"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
-each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
-keep fp32 weights."""
+OPTIMIZERS = ("adamw", "adamw-bf16", "adamw-moments-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
+"""AdamW with fp32 weights and moments beside the working weights, with everything in bf16, and with moments in bf16
+beside fp32 weights (Megatron-LM's precision-aware optimizer); moments of a byte each; one momentum (sgd, lion, muon); a
+row and a column of second moments a matrix (adafactor). All but adamw-bf16 keep fp32 weights."""
 RUN = OPTIMIZERS[:2]
 """Those the built-in runner has."""
 MAX_ZERO = 3

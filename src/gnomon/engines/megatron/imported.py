@@ -10,6 +10,7 @@ from dataclasses import replace
 from gnomon.engines.megatron import dispatch, formats
 from gnomon.engines.megatron.arguments import UNUSED
 from gnomon.engines.megatron.offload import offload_read
+from gnomon.engines.megatron.style import MOMENTS_BF16
 from gnomon.engines.training.expressed import Named, saved
 from gnomon.engines.training.imported import TrainingOptions, data_parallel, load_of, read_flags
 from gnomon.engines.training.launched import LaunchedProgram
@@ -138,10 +139,12 @@ def _recipe(options: TrainingOptions, strategy: Strategy, apart: bool) -> Recipe
     if named not in _OPTIMIZERS:
         raise InputError(f"the optimizer {named} is not modelled", where="--optimizer")
     optimizer = _OPTIMIZERS[named]
-    narrow = options.text("exp-avg-dtype"), options.text("exp-avg-sq-dtype"), options.text("main-grads-dtype")
-    if {"bf16", "fp16"} & set(narrow[:2]) and optimizer == "adamw":
-        optimizer = "adamw-bf16"
-        options.unmodelled("fp32 master weights", "priced as adamw-bf16, without them")
+    moments = {options.text("exp-avg-dtype"), options.text("exp-avg-sq-dtype")} & {"bf16", "fp16", "fp8"}
+    options.text("main-grads-dtype")
+    if moments and optimizer == "adamw":
+        optimizer = MOMENTS_BF16
+        if moments != {"bf16"}:
+            options.unmodelled("formats of moments", f"priced as {MOMENTS_BF16}")
     sequence = options.flag("sequence-parallel")
     zero = _zero(options, named)
     return Recipe(

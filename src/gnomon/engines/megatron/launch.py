@@ -11,6 +11,7 @@ from gnomon.engines.megatron import dispatch, formats, network
 from gnomon.engines.megatron.engine import RECIPES, VERSIONS
 from gnomon.engines.megatron.offload import activation_options, check_activations, environment, offload_unsaid
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
+from gnomon.engines.megatron.style import MOMENTS_BF16
 from gnomon.engines.training.expressed import CHECKPOINTS, Saving, StateOffload
 from gnomon.engines.training.job import check_experts, check_job
 from gnomon.engines.training.launch import (
@@ -39,7 +40,9 @@ EXPRESSED_SETTINGS = (
 )  # fmt: skip
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
-_OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
+_OPTIMIZERS = dict.fromkeys(("adamw", "adamw-bf16", MOMENTS_BF16), "adam") | {
+    name: name for name in ("sgd", "lion", "muon")
+}
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
 _CONVERSATIONS = (
@@ -87,6 +90,9 @@ def check(job: TrainingJob) -> None:
     _check_text(job)
     if job.recipe.optimizer == "muon" and _fsdp(job):
         message = f"Megatron-LM has no Muon under Megatron-FSDP, which zero {job.recipe.zero} asks for"
+        raise InputError(message, where="engine.settings.zero", hint="Use 1.")
+    if job.recipe.optimizer == MOMENTS_BF16 and not _shards_states(job):
+        message = "Megatron-LM has moments in bf16 under the distributed optimizer alone"
         raise InputError(message, where="engine.settings.zero", hint="Use 1.")
     if _in_working_format(job):
         raise InputError(
@@ -284,7 +290,8 @@ def _sharding(job: TrainingJob) -> dict[str, Value]:
     """How gradients and weights travel. Reductions overlap with the backward pass where the plan's engine does so."""
     overlap = _copies(job) > 1 and (job.engine.partition("@")[0] == NAME or _fsdp(job))
     own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shards its states itself
-    shards = _shards_states(job) and (_copies(job) > 1 or _in_working_format(job) or job.recipe.fp8_param_gather)
+    narrow = _in_working_format(job) or job.recipe.optimizer == MOMENTS_BF16
+    shards = _shards_states(job) and (_copies(job) > 1 or narrow or job.recipe.fp8_param_gather)
     values: dict[str, Value] = {
         "--use-distributed-optimizer": shards and not own_shards,
         "--overlap-grad-reduce": overlap,
@@ -313,12 +320,13 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     values |= formats.wide(job.recipe.wide_layers)
     dtype = "bf16" if formats.flags(dtype) else dtype
     lower = _in_working_format(job) and _shards_states(job)
+    moments = dtype if lower else "bf16" if job.recipe.optimizer == MOMENTS_BF16 else False
     return values | {
         "--accumulate-allreduce-grads-in-fp32": not is_wide(dtype) and not lower,
-        "--use-precision-aware-optimizer": lower,
+        "--use-precision-aware-optimizer": bool(moments),
         "--main-grads-dtype": "bf16" if lower and dtype == "bf16" else False,  # Megatron-LM has no fp16 there
-        "--exp-avg-dtype": dtype if lower else False,
-        "--exp-avg-sq-dtype": dtype if lower else False,
+        "--exp-avg-dtype": moments,
+        "--exp-avg-sq-dtype": moments,
         "--transformer-impl": "transformer_engine",
         "--attention-backend": "auto",  # a kernel that stores no scores, whichever the chip has
     }

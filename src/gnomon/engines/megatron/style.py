@@ -81,11 +81,15 @@ def narrow_sums() -> Mapping[str, Optimizer]:
     return {name: replace(one, gradient_bytes=2.0) for name, one in optimizers(fp32_sum=True).items()}
 
 
+MOMENTS_BF16 = "adamw-moments-bf16"
+"""`--use-precision-aware-optimizer` with `--exp-avg-dtype` and `--exp-avg-sq-dtype` bf16, as Megatron-Bridge's recipes
+of DeepSeek-V3, Moonlight and Kimi K2 have it."""
 NEWTON_STEPS = 5
 """Jordan et al. 2024, and Megatron-LM's own default."""
 
 
 _KINDS = {
+    MOMENTS_BF16: (4.0, 12.0, 8.0),
     "adam8bit": (2.03, 10.03, 6.03),
     "sgd": (4.0, 12.0, 8.0),
     "adafactor": (0.0, 12.0, 4.0),

@@ -46,7 +46,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """Fields that take one of a few names: what such a name is, and all of them."""
 OPTIMIZER_HELP = (
-    "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), adam8bit, sgd, "
+    "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), "
+    "adamw-moments-bf16 (moments in bf16 beside fp32 weights), adam8bit, sgd, "
     "adafactor, lion or muon."
 )
 CP_COMM_HELP = (
