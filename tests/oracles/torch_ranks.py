@@ -130,7 +130,7 @@ MOE_PLANS = {
 }
 WITH_TECHNIQUES = {
     "lora:rank=8": ("alone", "zero3", "pp4", "cp4 ring"),
-    "offload-activations": ("zero3", "pp4 dualpipe", "cp2 pp2"),
+    "offload-activations": ("zero3", "pp4 dualpipe", "pp4 zb-h2", "cp2 pp2"),
     "offload-optimizer": ("zero1", "hsdp zero3"),
 }
 """By technique as a plan writes it. What changes what is learnt has its own process alone to be compared with."""

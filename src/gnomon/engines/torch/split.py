@@ -49,13 +49,14 @@ class _Deferred(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, store: WeightGradients) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.store, ctx.biased = store, bias is not None
+        ctx.save_for_backward(x)
+        # The weight itself: one that hooks of saved tensors bring back collects no gradient once the graph is gone.
+        ctx.weight, ctx.store, ctx.biased = weight, store, bias is not None
         return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
+        (x,), weight = ctx.saved_tensors, ctx.weight
         by_bias = grad.flatten(0, -2).sum(0) if ctx.biased else None
         if ctx.store.current is None:
             return grad @ weight, _by_weight(x, grad), by_bias, None
