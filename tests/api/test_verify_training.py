@@ -76,7 +76,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         asked.append(plan_from_file(yaml.safe_load(plan_text), "plan.yaml"))
         tell("step 1 of 2")
         known = {"date": "2026-01-02T03:04:05", "versions": {"torch": "2.11.0"}, "device": "NVIDIA H200"}
-        return known | {"step_s": [0.3, 0.31], "peak_memory_bytes": [4e10], "sm_clock_mhz": {"before": 1980}}
+        told = {"techniques": [{"spill": {"bytes": 12}}]}
+        return known | told | {"step_s": [0.3, 0.31], "peak_memory_bytes": [4e10], "sm_clock_mhz": {"before": 1980}}
 
     monkeypatch.setattr("gnomon.engines.torch.runner.run", run)
     return asked
@@ -90,6 +91,7 @@ def test_a_plan_is_run_and_kept(runner: list[Plan], tmp_path: Path) -> None:
     assert said == ["step 1 of 2"]
     assert answer.to_dict()["parts"][0]["measured"] == pytest.approx(0.305)
     assert answer.to_dict() == gnomon.verify(out).to_dict()
+    assert answer.measured["techniques"] == {"spill": {"bytes": 12}}
     kept = json.loads(out.read_text())
     assert (kept["schema"], kept["date"], kept["step_s"]) == ("gnomon.measured.train/1", "2026-01-02", [0.3, 0.31])
 

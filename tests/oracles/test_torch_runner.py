@@ -30,6 +30,8 @@ pytestmark = pytest.mark.oracle
 
 ROOT = Path(__file__).parents[2]
 CASES = cases()
+LEARN_OTHERWISE = ("lora:rank=8",)
+"""Techniques that change what is learnt."""
 EXACT = {"losses": 2e-6, "grad_norms": 1e-4}
 """Seen: 3e-7 and 4e-5. A sum of squares in one long fp32 buffer is off by more than the gradients are."""
 COARSE = {"losses": 3e-4, "grad_norms": 3e-3}
@@ -57,6 +59,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def reference(case: Case) -> str:
     tail, optimizer = {"fp32": "", "bf16": ", bf16"}[case.dtype], case.recipe.optimizer
+    if case.techniques and case.techniques[0] in LEARN_OTHERWISE:
+        return f"{case.model} alone, {case.techniques[0]}"
     return f"{case.model} alone" + (tail if optimizer == "adamw" else f", {optimizer}")
 
 
@@ -72,14 +76,15 @@ def test_every_plan_learns_the_same(measured: dict[str, Any], name: str) -> None
     expected = measured[reference(CASES[name])]
     exact = CASES[name].dtype == "fp32" and CASES[name].recipe.optimizer == "adamw"
     for key, tolerance in (EXACT if exact else COARSE).items():
-        np.testing.assert_allclose(measured[name][key], expected[key], rtol=tolerance, err_msg=key)
+        steps = CASES[name].steps
+        np.testing.assert_allclose(measured[name][key], expected[key][:steps], rtol=tolerance, err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["llama alone, bf16", "llama alone, adamw-bf16"])
 def test_bf16_learns_about_what_fp32_does(measured: dict[str, Any], name: str) -> None:
     exact = measured["llama alone"]["losses"]
-    assert measured[name]["losses"] != exact
-    np.testing.assert_allclose(measured[name]["losses"], exact, rtol=1e-3)
+    assert measured[name]["losses"] != exact[: CASES[name].steps]
+    np.testing.assert_allclose(measured[name]["losses"], exact[: CASES[name].steps], rtol=1e-3)
 
 
 def test_a_process_alone_has_nothing_to_shard_over(measured: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Small training plans, run one after another by the same four processes.
+"""Small training plans, run one after another by the same four processes: another plan is a line of `PLANS`, of
+`MOE_PLANS` or of `WITH_TECHNIQUES`.
 
 Started by torchrun: `torchrun --nproc-per-node 4 -m tests.oracles.torch_ranks OUT.json [NAME ...]`.
 """
@@ -15,8 +16,10 @@ from gnomon.engines.torch.launch import Measuring
 from gnomon.load import parse_pool
 from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training_job import TrainingJob
+from gnomon.techniques import TRAINING, applied
 
-STEPS = 6
+STEPS, LONG = 3, 6
+"""Of plans, and of one process without any."""
 LOAD = TrainingLoad(seq=32, global_batch=16)
 
 LLAMA = Model(
@@ -64,6 +67,11 @@ class Case:
     strategy: Strategy = ALONE
     recipe: Recipe = TWO_AT_A_TIME
     dtype: str = "fp32"
+    techniques: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return LONG if self == Case(model=self.model, dtype=self.dtype) else STEPS
 
 
 PLANS = {
@@ -120,11 +128,21 @@ MOE_PLANS = {
     "hsdp ep2": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=3, dp_shard=2)),
     "hsdp ep2 zero1": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=1, dp_shard=2)),
 }
-ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2", "cp4 ring")
-GPT_PLANS = (
-    "dp4", "zero3", "tp4", "tp4 whole", "pp4", "pp4 zb-h1", "pp2 vp2 dp2", "tp2 pp2", "tp2 zero1", "cp4 allgather",
-    "cp2 tp2 zero1", "pp4 uneven",
-)  # fmt: skip
+WITH_TECHNIQUES = {
+    "lora:rank=8": ("alone", "zero3", "pp4", "cp4 ring"),
+    "offload-activations": ("zero3", "pp4 dualpipe", "pp4 zb-h2", "cp2 pp2"),
+    "offload-optimizer": ("zero1", "hsdp zero3"),
+}
+"""By technique as a plan writes it. What changes what is learnt has its own process alone to be compared with."""
+MODES = {
+    "selective": ("zero3", "tp4", "pp2 vp2 dp2", "cp4 ring"),
+    "full": ("zero3", "pp2 vp2 dp2", "cp4 ring"),
+    "op": ("tp4",),
+    "full:block=1": ("zero3", "pp2 vp2 dp2"),
+    "every=3": (),
+}
+"""By way to recompute."""
+GPT_PLANS = ("zero3", "tp4 whole", "pp4 zb-h1", "tp2 pp2", "cp4 allgather", "cp2 tp2 zero1", "pp4 uneven")
 OTHER_OPTIMIZERS = {
     "muon": ("dp4", "zero2", "zero3", "pp4", "pp2 zero3", "cp2 dp2 zero3"),
     "adam8bit": ("dp4", "zero1", "zero3", "tp4", "pp4"),
@@ -153,42 +171,56 @@ def cases() -> dict[str, Case]:
             found[f"llama {name}, adamw-bf16"] = replace(case, dtype="bf16", recipe=low)
     for name, (strategy, recipe) in MOE_PLANS.items():
         found[f"moe {name}"] = Case(model="moe", strategy=strategy, recipe=recipe)
-    for name in ("zero3", "pp2 vp2 dp2"):
-        strategy, recipe = PLANS[name]
-        some = replace(recipe, recompute="full:block=1")
-        found[f"llama {name}, first layers"] = Case(model="llama", strategy=strategy, recipe=some)
     for optimizer, plans in OTHER_OPTIMIZERS.items():
         found[f"llama alone, {optimizer}"] = Case(model="llama", recipe=Recipe(micro_batch=2, optimizer=optimizer))
         for name in plans:
             strategy, recipe = PLANS[name]
             own = replace(recipe, optimizer=optimizer)
             found[f"llama {name}, {optimizer}"] = Case(model="llama", strategy=strategy, recipe=own)
-    recipe = Recipe(micro_batch=2, recompute="every=3")
-    found["llama alone, every third"] = Case(model="llama", recipe=recipe)
-    for mode in ("selective", "full", "op"):
+    for mode, plans in MODES.items():
         found[f"llama alone, {mode}"] = Case(model="llama", recipe=Recipe(micro_batch=2, recompute=mode))
-        for name in ALL_MODES:
+        for name in plans:
             strategy, recipe = PLANS[name]
-            recipe = replace(recipe, recompute=mode)
-            found[f"llama {name}, {mode}"] = Case(model="llama", strategy=strategy, recipe=recipe)
+            found[f"llama {name}, {mode}"] = Case(
+                model="llama", strategy=strategy, recipe=replace(recipe, recompute=mode)
+            )
+    for technique, plans in WITH_TECHNIQUES.items():
+        for name in plans:
+            strategy, recipe = PLANS.get(name, (ALONE, TWO_AT_A_TIME))
+            found[f"llama {name}, {technique}"] = Case(
+                model="llama", strategy=strategy, recipe=recipe, techniques=(technique,)
+            )
     return found
 
 
 def run(case: Case) -> dict[str, Any]:
     from gnomon.engines.torch.train import train
 
-    model = MODELS[case.model]
     job = TrainingJob(
-        model=model, pool=parse_pool("H100:8"), strategy=case.strategy, recipe=case.recipe, load=LOAD, dtype=case.dtype
+        model=MODELS[case.model],
+        pool=parse_pool("H100:8"),
+        strategy=replace(case.strategy, techniques=case.techniques),
+        recipe=case.recipe,
+        load=LOAD,
+        dtype=case.dtype,
+        techniques=applied(TRAINING, case.techniques).values,
     )
-    return train(job, Measuring(steps=STEPS, warmup=0, seed=7, device="cpu"))
+    return train(job, Measuring(steps=case.steps, warmup=0, seed=7, device="cpu"))
 
 
 def main(out: str, *names: str) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    results = {name: run(case) for name, case in cases().items() if not names or name in names}
+    asked = {name: case for name, case in cases().items() if not names or name in names}
+    alone = [name for name, case in asked.items() if case.strategy.ranks == 1]
+    own = {name: run(asked[name]) for name in alone[dist.get_rank() :: dist.get_world_size()]}
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, own)
+    results = {name: found for one in every for name, found in one.items()}
+    for name, case in asked.items():
+        if name not in alone:
+            results[name] = run(case)
     if dist.get_rank() == 0:
         Path(out).write_text(json.dumps(results))
     dist.destroy_process_group()

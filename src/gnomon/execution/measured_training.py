@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,8 +36,11 @@ class MeasuredTraining:
     step_s: tuple[float, ...]
     peak_memory_bytes: tuple[float, ...]
     sm_clock_mhz: Mapping[str, Any]
+    techniques: Mapping[str, Any] = field(default_factory=dict)
+    """What those of the plan say of the first rank's run, by name."""
 
     def to_dict(self) -> dict[str, Any]:
+        told = {"techniques": dict(self.techniques)} if self.techniques else {}
         return {
             "schema": SCHEMA,
             "date": self.date,
@@ -47,6 +50,7 @@ class MeasuredTraining:
             "step_s": [round(seconds, 6) for seconds in self.step_s],
             "peak_memory_bytes": list(self.peak_memory_bytes),
             "sm_clock_mhz": dict(self.sm_clock_mhz),
+            **told,
         }
 
 
@@ -71,6 +75,7 @@ def read_training(path: Path) -> MeasuredTraining:
         step_s=tuple(float(value) for value in times),
         peak_memory_bytes=tuple(float(value) for value in peaks),
         sm_clock_mhz=fields.inner("sm_clock_mhz").items() if fields.has("sm_clock_mhz") else {},
+        techniques=fields.inner("techniques").items() if fields.has("techniques") else {},
     )
 
 
@@ -107,6 +112,7 @@ def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:
         step_s=tuple(found["step_s"]),
         peak_memory_bytes=tuple(found["peak_memory_bytes"]),
         sm_clock_mhz=found["sm_clock_mhz"],
+        techniques=found.get("techniques", [{}])[0],
     )
 
 
@@ -127,6 +133,7 @@ def compare(measured: MeasuredTraining) -> Verified:
             part("memory", "peak memory", max(measured.peak_memory_bytes), peak, "bytes"),
         ),
         conditions={"date": measured.date, **measured.versions},
-        measured={"steps": len(measured.step_s), "sm_clock_mhz": measured.sm_clock_mhz},
+        measured={"steps": len(measured.step_s), "sm_clock_mhz": measured.sm_clock_mhz}
+        | ({"techniques": measured.techniques} if measured.techniques else {}),
         plan=measured.plan,
     )

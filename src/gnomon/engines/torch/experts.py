@@ -35,6 +35,11 @@ class Ffn(nn.Module):  # type: ignore[misc]
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
+def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """The rows of each expert, which end where it is said, times its own matrix."""
+    return GROUPED_GEMM(x, weight.transpose(-2, -1), offs=ends)
+
+
 class LocalExperts(nn.Module):  # type: ignore[misc]
     """The experts of this rank, each matrix of all of them in one tensor."""
 
@@ -46,6 +51,7 @@ class LocalExperts(nn.Module):  # type: ignore[misc]
             self.gate, self.gate_bias = _stacked(spec, spec.inner, hidden)
         self.up, self.up_bias = _stacked(spec, spec.inner, hidden)
         self.down, self.down_bias = _stacked(spec, hidden, spec.inner)
+        self.grouped = grouped
 
     def keep(self, parts: int, part: int) -> None:
         """Only one of equal parts of them."""
@@ -66,7 +72,7 @@ class LocalExperts(nn.Module):  # type: ignore[misc]
 
     def _multiplied(self, x: Tensor, weight: Tensor, bias: Tensor | None, ends: Tensor) -> Tensor:
         if bias is None:
-            return GROUPED_GEMM(x, weight.transpose(-2, -1), offs=ends)
+            return self.grouped(x, weight, ends)
         counts = ends.diff(prepend=ends.new_zeros(1)).tolist()
         pieces = zip(x.split(counts), weight, bias, strict=True)
         return torch.cat([F.linear(*piece) for piece in pieces])

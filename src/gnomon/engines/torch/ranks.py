@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def _place(job: TrainingJob, device: Any) -> Place:
 def _meshes(job: TrainingJob, device: Any) -> dict[str, Any]:
     strategy = job.strategy
     ranks = np.arange(strategy.ranks).reshape(strategy.pp, strategy.dp, strategy.cp, strategy.tp)
-    base = DeviceMesh(device.type, torch.from_numpy(ranks), mesh_dim_names=AXES)
+    base = _mesh(device, ranks, AXES)
     found = {axis: base[axis] for axis in AXES}
     held = _holders(ranks, job)
     if held.shape[1] == strategy.dp:
@@ -139,7 +140,13 @@ def _holders(ranks: Any, job: TrainingJob) -> Any:
 
 
 def _mesh(device: Any, ranks: Any, names: tuple[str, ...]) -> Any:
-    return DeviceMesh(device.type, torch.from_numpy(np.ascontiguousarray(ranks)), mesh_dim_names=names)
+    return _known_mesh(dist.group.WORLD, device.type, ranks.shape, tuple(ranks.flatten().tolist()), names)
+
+
+@cache
+def _known_mesh(world: Any, device: str, shape: tuple[int, ...], ranks: tuple[int, ...], names: tuple[str, ...]) -> Any:
+    """Groups cost connections and threads: plans that one process group runs after another share them."""
+    return DeviceMesh(device, torch.tensor(ranks).reshape(shape), mesh_dim_names=names)
 
 
 def _wrong_number(needed: int, found: int) -> InputError:

@@ -72,6 +72,8 @@ class TaskDriver:
         group, key = self.place.group("pp"), (one.kind, one.chunk, one.micro)
         if one.way == "send":
             made = self.here.pop(key)
+            # A tensor stays until it has been sent, and no longer.
+            self.going = [(work, sent) for work, sent in self.going if not work.is_completed()]
             self.going.append((dist.isend(made, group=group, group_dst=one.peer), made))
         else:
             room = torch.empty(self.between.shape, dtype=self.between.dtype, device=self.place.device)
