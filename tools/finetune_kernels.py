@@ -182,7 +182,7 @@ def routed(bench: Bench) -> Iterator[Row]:
         shares, chosen = mixture.shares_of(scores)
         order, back, _ = mixture.ordered(chosen)
         rows, given = (bench.random(count, hidden).requires_grad_() for count in (tokens, tokens * topk))
-        sort_us = bench.burst_us(fixed(mixture.ordered, chosen))
+        sort_us = _captured_us(torch, partial(mixture.ordered, chosen))
         parts: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
             "choose": (partial(_first, mixture.shares_of, scores), (scores,), experts * tokens),
             "permute": (partial(mixture.permuted, rows, order, back), (rows,), given.numel()),
@@ -203,13 +203,35 @@ def _both_ways(
     """A part of the routing and its gradient. `more_us` is what goes with it and has no gradient."""
     from gnomon.engines.torch.style import routing_streams
 
-    torch, stream, made = bench.torch, routing_streams(topk)[name], run()
-    with torch.no_grad():
-        forward_us = bench.burst_us(lambda _i: run()) + more_us
-    gradient = fixed(torch.autograd.grad, made, inputs, torch.randn_like(made), retain_graph=True)
-    for kind, time_us, one in (("", forward_us, stream), (".backward", bench.burst_us(gradient), stream.backward)):
+    torch, stream = bench.torch, routing_streams(topk)[name]
+    gradient = torch.randn_like(run())
+
+    def there() -> None:
+        with torch.no_grad():
+            run()
+
+    forward_us = _captured_us(torch, there)
+    both_us = _captured_us(torch, lambda: torch.autograd.grad(run(), inputs, gradient))
+    times = {"": (forward_us + more_us, stream), ".backward": (both_us - forward_us, stream.backward)}
+    for kind, (time_us, one) in times.items():
         sizes = {"bytes_read": 2.0 * values * one.reads, "bytes_written": 2.0 * values * one.writes}
         yield _row(f"experts.{name}{kind}", "bf16", time_us, **sizes)
+
+
+def _captured_us(torch: Any, run: Callable[[], Any], repeats: int = 30) -> float:
+    """Kernels as they follow each other where the host is ahead: in a CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    graph.replay()
+    torch.cuda.synchronize()
+    return _wall_us(torch, lambda _i: graph.replay(), repeats)
 
 
 def scaled(bench: Bench) -> Iterator[Row]:

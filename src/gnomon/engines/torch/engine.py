@@ -69,6 +69,7 @@ class Torch:
             host_update_apart=True,
             launch_s=LAUNCH_S,
             efficiency=software().get(self.version, {}),
+            grouped_gemm=efficiencies()["grouped_gemm"],
             run_spread=RUN_SPREAD if self.version == VERSIONS[0] else {},
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,

@@ -17,10 +17,13 @@ from gnomon.engines.training.layer_cost import sizes as unit_sizes
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph.layers import Cut
-from gnomon.graph.ops import Op
+from gnomon.graph.ops import Gemm, Op
 from gnomon.spec import Batch, Model, TrainingLoad
 from gnomon.spec.recompute import NONE, choice_of, name_of
 from gnomon.spec.workload import Floats
+
+EXPERTS = ".experts."
+"""In the names of what experts run."""
 
 
 def priced(
@@ -120,7 +123,16 @@ def _at_efficiency(times: dict[Op, Floats], machine: Machine, traits: Traits, ba
     relative = traits.of_chip(machine.chip)
     if traits.whole_waves:
         times = {op: seconds * _last_wave(op, traits.whole_waves, machine, batch) for op, seconds in times.items()}
-    return {op: seconds / relative.get(op.kind, 1.0) for op, seconds in times.items()} if relative else times
+    grouped = traits.grouped_gemm
+    return {
+        op: seconds / relative.get(op.kind, 1.0) / (grouped if _is_grouped(op) else 1.0)
+        for op, seconds in times.items()
+    }
+
+
+def _is_grouped(op: Op) -> bool:
+    """Whether it multiplies the rows of several experts."""
+    return isinstance(op, Gemm) and op.batch != 1 and EXPERTS in op.name
 
 
 def _last_wave(op: Op, tile: tuple[int, int], machine: Machine, batch: Batch) -> Floats:

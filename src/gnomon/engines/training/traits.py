@@ -121,6 +121,8 @@ class Traits:
     place of the operators' own. A straggler makes a step longer, and nothing makes it as much shorter."""
     framework: str = "torch"
     """Whose kernels to price, where a profile has several."""
+    grouped_gemm: float = 1.0
+    """Throughput of grouped GEMMs relative to as many equal ones in one batch."""
     efficiency: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By architecture of the chip and kind of operator: throughput of this version's kernels relative to those that the
     chip's profile was fitted to; 1 where nothing is said."""
