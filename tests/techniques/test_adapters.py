@@ -94,7 +94,7 @@ def test_adapters_of_megatron_have_collectives_of_their_own() -> None:
     found = {op.name: op.op for op in tape.forward_ops() if "lora" in op.name and hasattr(op, "op")}
     assert found["attention.qkv.lora_a.leave"] == "all_gather" and found["ffn.down.lora_a.leave"] == "all_reduce"
     assert found["ffn.down.lora_b.leave"] == found["attention.out.lora_b.leave"] == "all_gather"
-    assert "normed.whole" in tape.stays("none"), "gathered inputs are saved"
+    assert {"normed", "normed.whole"} <= tape.stays("none"), "gathered inputs are saved, beside a rank's own part"
 
 
 def test_a_larger_rank_is_never_cheaper_and_narrow_weights_take_time() -> None:

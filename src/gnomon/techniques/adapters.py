@@ -201,9 +201,11 @@ class _Adapted:
         """To the rank. Ranks that share out its rows gather it, those that share out its input sum it."""
         width = self.how.rank // (self.split if not self.summed else 1)
         low, writer = f"{self.name}.low", self.writer
-        own = read == self.node.reads[0] and not self.style.keeps_gathered and self.node.keeps
+        keeps: tuple[str, ...] = (read,)
+        if read == self.node.reads[0] and self.node.keeps:
+            keeps = tuple(dict.fromkeys((read, *self.node.keeps))) if self.style.keeps_gathered else self.node.keeps
         node = writer.linear(f"{self.name}.lora_a", "", read, {low: width}, self.k, self.rows, dtype=writer.cut.dtype)
-        yield self._held(replace(node, keeps=self.node.keeps if own else (read,)))
+        yield self._held(replace(node, keeps=keeps))
         if self.tp > 1 and self.style.gathers:
             size = self.how.rank * writer.value
             writer.sizes[f"{low}.whole"] = size

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gnomon.engines.torch import ENGINE, checks, recompute
 from gnomon.engines.torch.efficiencies import efficiencies, software
-from gnomon.engines.torch.style import optimizers, style
+from gnomon.engines.torch.style import magnitudes, optimizers, style
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wide import efficient_attention, in_four_bytes
@@ -73,7 +73,7 @@ class Torch:
             run_spread=RUN_SPREAD if self.version == VERSIONS[0] else {},
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
-            adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
+            adapters=replace(ADAPTERS, magnitudes=magnitudes()) if self.version == VERSIONS[-1] else None,
         )
         return in_four_bytes(plain, dtype, efficient_attention(plain.style, efficiencies()))
 

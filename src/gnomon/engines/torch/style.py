@@ -70,6 +70,13 @@ def routing_streams(topk: int) -> dict[str, Stream]:
     }
 
 
+def magnitudes() -> Stream:
+    """A result times a vector of magnitudes (DoRA), and both gradients."""
+    rate = efficiencies()
+    row, product, summed = rate["broadcast.bfloat16"], rate["mul.bfloat16"], rate["reduce.bfloat16"]
+    return Stream.chain((1, 1, row)).gradient((1, 1, row), (2, 1, product), (1, 0, summed))
+
+
 def optimizers() -> Mapping[str, Optimizer]:
     """AdamW with fp32 weights and moments beside bf16 weights, AdamW with all of them in bf16, with moments of eight
     bits, and Muon, of which the passes over each value are counted (`orthogonal.py`)."""

@@ -27,7 +27,9 @@ class AdapterStyle:
     """With tensor parallelism the first matrix is sharded by its rank or by its input and the second by its result,
     each with a collective of its own (Megatron); else partial results go with those of the frozen matrix."""
     keeps_gathered: bool = False
-    """With sequence parallelism an adapter saves its gathered input; else it does what the frozen matrix would."""
+    """With sequence parallelism an adapter saves its gathered input, and the rank's own part of it stays with the
+    matrix that gathered it: re-gathering it instead saves all of what was gathered (Megatron-Bridge's memory notes,
+    4.73 GB of 36 layers x 8,192 tokens). Else it saves what the frozen matrix would."""
     head: bool = False
     """The head, as a linear layer among others, has an adapter too."""
     shared_by_experts: bool = False

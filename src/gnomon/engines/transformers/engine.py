@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gnomon.engines.torch.efficiencies import efficiencies
+from gnomon.engines.torch.style import magnitudes
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Packing, Traits
 from gnomon.engines.transformers import ENGINE
-from gnomon.engines.transformers.style import autocast, magnitudes, optimizers, style
+from gnomon.engines.transformers.style import autocast, optimizers, style
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad

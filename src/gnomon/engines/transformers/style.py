@@ -45,13 +45,6 @@ def style() -> KernelStyle:
     )
 
 
-def magnitudes() -> Stream:
-    """A result times a vector of magnitudes (PEFT's DoRA), and both gradients."""
-    rate = efficiencies()
-    row, product, summed = rate["broadcast.bfloat16"], rate["mul.bfloat16"], rate["reduce.bfloat16"]
-    return Stream.chain((1, 1, row)).gradient((1, 1, row), (2, 1, product), (1, 0, summed))
-
-
 def _rms_norm(rate: Mapping[str, float]) -> Stream:
     """Widened, squared, averaged, scaled, narrowed, and times its weight."""
     wide, summed = rate["mul.float32"], rate["reduce.rows.float32"]
