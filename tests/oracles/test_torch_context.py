@@ -53,27 +53,16 @@ def test_a_piece_is_causal_to_itself(how: tuple[str, torch.dtype, float]) -> Non
     torch.testing.assert_close(found, context.plain(q, k, v), rtol=close, atol=close, check_dtype=False)
 
 
-class Seat:
-    """A rank of four, alone."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.device = rank, torch.device("cpu")
-
-    def at(self, axis: str) -> int:
-        return self.rank
-
-    def size(self, axis: str) -> int:
-        return 4
-
-
 def test_ranks_have_all_tokens_and_equal_work() -> None:
-    held = [context.positions(TOKENS, Seat(rank)) for rank in range(4)]
+    lines = [context.Line(group=None, size=4, own=rank) for rank in range(4)]
+    pieces = torch.arange(TOKENS).chunk(8)
+    held = [torch.cat([pieces[number] for number in context._pieces(line)]) for line in lines]
     assert sorted(torch.cat(held).tolist()) == list(range(TOKENS))
     assert len({int((one + 1).sum()) for one in held}) == 1  # keys that its queries see
     for rank in range(4):
         seen = 0
         for turn in range(4):
-            rows, keys, causal = context._seen(Seat(rank), turn, TOKENS // 4)
+            rows, keys, causal = context._seen(lines[rank], turn, TOKENS // 4)
             pairs = held[rank][rows].unsqueeze(1) >= held[(rank - turn) % 4][keys]
             assert causal or pairs.all()
             seen += int(pairs.sum())

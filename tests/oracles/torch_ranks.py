@@ -105,6 +105,7 @@ PLANS = {
     "cp4 ring": (Strategy(cp=4), Recipe(micro_batch=4)),
     "cp4 a2a": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="a2a")),
     "cp4 allgather": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="allgather")),
+    "cp4 two levels": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="a2a+p2p", cp_a2a=2)),
     "cp2 dp2 zero3": (Strategy(cp=2, dp=2), Recipe(micro_batch=2, zero=3)),
     "cp2 tp2 zero1": (Strategy(cp=2, tp=2), Recipe(micro_batch=4, zero=1, cp_comm="a2a")),
     "pp4 uneven": (Strategy(pp=4), Recipe(micro_batch=2, layers_per_stage="0,2,2,0")),

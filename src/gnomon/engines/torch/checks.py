@@ -11,6 +11,7 @@ from gnomon.engines.training.job import (
     check_shards,
     check_stages,
     chunk_words,
+    context_traders,
     cut,
     idle_settings,
 )
@@ -18,11 +19,11 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.sim.training import schedule, usual_schedule
 from gnomon.spec import AttentionMixer, Block, Model, MoeFfn, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import CP_COMMS, MAX_ZERO, SELDOM, seldom_set
+from gnomon.spec.training import CP_COMM_NAMES, MAX_ZERO, SELDOM, seldom_set
 from gnomon.spec.training_job import TrainingJob
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "interleaved-zb")
-SUPPORTED = ("layers_per_stage", "dp_shard")
+SUPPORTED = ("layers_per_stage", "dp_shard", "cp_a2a")
 """Settings that most plans leave alone, and that are checked where they matter."""
 DTYPES = ("bf16", "fp32")
 """fp16 would need loss scaling, which the runner does not have."""
@@ -144,12 +145,13 @@ def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: Training
 
 
 def _check_context(model: Model, strategy: Strategy, recipe: Recipe) -> None:
-    if recipe.cp_comm not in CP_COMMS:
-        raise unknown_name("context-parallel communication", recipe.cp_comm, CP_COMMS, where="engine.settings.cp_comm")
-    if recipe.cp_comm == "a2a":
-        for block in model.blocks:
-            for heads in (block.attention.heads, block.attention.kv_heads):
-                cut(heads // strategy.tp, strategy.cp, "heads of a tensor-parallel rank", "strategy.cp")
+    where = "engine.settings.cp_comm"
+    if recipe.cp_comm not in CP_COMM_NAMES:
+        raise unknown_name("context-parallel communication", recipe.cp_comm, CP_COMM_NAMES, where=where)
+    traders = context_traders(strategy, recipe)
+    for block in model.blocks:
+        for heads in (block.attention.heads, block.attention.kv_heads):
+            cut(heads // strategy.tp, traders, "heads of a tensor-parallel rank", "strategy.cp")
 
 
 def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:

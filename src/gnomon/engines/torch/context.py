@@ -2,8 +2,9 @@
 that causal work is even.
 
 How ranks meet each other's keys is `cp_comm` of a plan, by name in `COMMS`: keys and values travel around a ring
-(p2p), tokens are traded for heads (a2a, Ulysses), or every rank gathers all keys and values (allgather). Tensors are
-[sequences, heads, tokens, head size]; keys and values may have fewer heads than queries.
+(p2p), tokens are traded for heads (a2a, Ulysses), or every rank gathers all keys and values (allgather); in two levels
+(a2a+p2p) neighbours trade and a ring joins them. Tensors are [sequences, heads, tokens, head size]; keys and values may
+have fewer heads than queries.
 """
 
 from __future__ import annotations
@@ -17,9 +18,24 @@ from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right
 
 from gnomon.engines.torch.exchange import all_to_all
-from gnomon.engines.torch.ranks import Place
+from gnomon.engines.torch.ranks import RING, TRADERS, Place
+from gnomon.spec.training import TWO_LEVELS
 
 Tensor = Any
+
+
+class Line(NamedTuple):
+    """Ranks that share sequences, and which of them this is."""
+
+    group: Any
+    size: int
+    own: int
+
+    @classmethod
+    def of(cls, place: Place, axis: str) -> Line:
+        return cls(place.group(axis), place.size(axis), place.at(axis))
+
+
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Causal attention of this rank's queries, keys and values."""
 
@@ -31,7 +47,11 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def attention(comm: str, place: Place) -> Attention:
     """The attention of a rank."""
-    return plain if place.size("cp") == 1 else COMMS[comm](place)
+    if place.size("cp") == 1:
+        return plain
+    if comm == TWO_LEVELS:
+        return traded(Line.of(place, TRADERS), ring(Line.of(place, RING)))
+    return COMMS[comm](Line.of(place, "cp"))
 
 
 def positions(seq: int, place: Place) -> Tensor:
@@ -40,65 +60,66 @@ def positions(seq: int, place: Place) -> Tensor:
     if place.size("cp") == 1:
         return every
     pieces = every.chunk(2 * place.size("cp"))
-    return torch.cat([pieces[number] for number in _pieces(place)])
+    return torch.cat([pieces[number] for number in _pieces(Line.of(place, "cp"))])
 
 
-def _pieces(place: Place, rank: int | None = None) -> tuple[int, int]:
+def _pieces(line: Line, rank: int | None = None) -> tuple[int, int]:
     """Numbers of a rank's pieces: one from the start of the sequence, one from its end."""
-    own = place.at("cp") if rank is None else rank
-    return own, 2 * place.size("cp") - 1 - own
+    own = line.own if rank is None else rank
+    return own, 2 * line.size - 1 - own
 
 
-def _natural(place: Place) -> list[int]:
+def _natural(line: Line) -> list[int]:
     """Where each piece of a sequence stands after those of all ranks have been put one after the other."""
-    held = [piece for rank in range(place.size("cp")) for piece in _pieces(place, rank)]
+    held = [piece for rank in range(line.size) for piece in _pieces(line, rank)]
     return [held.index(number) for number in range(len(held))]
 
 
-def _in_order(x: Tensor, place: Place) -> Tensor:
+def _in_order(x: Tensor, line: Line) -> Tensor:
     """Tokens of all ranks, as they come from them, in the order of the sequence."""
-    pieces = x.chunk(2 * place.size("cp"), 2)
-    return torch.cat([pieces[where] for where in _natural(place)], 2)
+    pieces = x.chunk(2 * line.size, 2)
+    return torch.cat([pieces[where] for where in _natural(line)], 2)
 
 
-def _as_held(x: Tensor, place: Place) -> Tensor:
+def _as_held(x: Tensor, line: Line) -> Tensor:
     """The reverse of `_in_order`."""
-    pieces = x.chunk(2 * place.size("cp"), 2)
-    return torch.cat([pieces[piece] for rank in range(place.size("cp")) for piece in _pieces(place, rank)], 2)
+    pieces = x.chunk(2 * line.size, 2)
+    return torch.cat([pieces[piece] for rank in range(line.size) for piece in _pieces(line, rank)], 2)
 
 
-def traded(place: Place) -> Attention:
-    """Tokens for heads and back: every rank attends over whole sequences with a part of the heads."""
+def traded(line: Line, inner: Attention = plain) -> Attention:
+    """Tokens for heads and back: every rank attends over whole sequences with a part of the heads; with a ring as
+    `inner`, over the sequences of these ranks. Neighbours have neighbouring pieces, so together two long ones."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        whole = [_in_order(_to_heads(x, place), place) for x in (q, k, v)]
-        return _to_tokens(_as_held(plain(*whole), place), place)
+        whole = [_in_order(_to_heads(x, line), line) for x in (q, k, v)]
+        return _to_tokens(_as_held(inner(*whole), line), line)
 
     return attend
 
 
-def _to_heads(x: Tensor, place: Place) -> Tensor:
+def _to_heads(x: Tensor, line: Line) -> Tensor:
     """[b, h, t, d] of local tokens to [b, h / cp, cp t, d]."""
-    cp, (b, h, t, d) = place.size("cp"), x.shape
+    cp, (b, h, t, d) = line.size, x.shape
     sent = x.reshape(b, cp, h // cp, t, d).transpose(0, 1).contiguous()
-    found = all_to_all(sent, None, None, place.group("cp"))
+    found = all_to_all(sent, None, None, line.group)
     return found.permute(1, 2, 0, 3, 4).reshape(b, h // cp, cp * t, d)
 
 
-def _to_tokens(x: Tensor, place: Place) -> Tensor:
-    cp, (b, h, t, d) = place.size("cp"), x.shape
+def _to_tokens(x: Tensor, line: Line) -> Tensor:
+    cp, (b, h, t, d) = line.size, x.shape
     sent = x.reshape(b, h, cp, t // cp, d).permute(2, 0, 1, 3, 4).contiguous()
-    found = all_to_all(sent, None, None, place.group("cp"))
+    found = all_to_all(sent, None, None, line.group)
     return found.transpose(0, 1).reshape(b, cp * h, t // cp, d)
 
 
-def gathered(place: Place) -> Attention:
+def gathered(line: Line) -> Attention:
     """All keys and values on every rank, of which each piece of its queries reads those up to its own end."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        k, v = (_in_order(_gather(x, place), place) for x in (k, v))
+        k, v = (_in_order(_gather(x, line), line) for x in (k, v))
         length, found = q.shape[2] // 2, []
-        for number, piece in zip(_pieces(place), q.chunk(2, 2), strict=True):
+        for number, piece in zip(_pieces(line), q.chunk(2, 2), strict=True):
             end = (number + 1) * length
             bias, grouped = causal_lower_right(length, end), q.shape[1] != k.shape[1]
             keys, values = k[:, :, :end], v[:, :, :end]
@@ -108,23 +129,23 @@ def gathered(place: Place) -> Attention:
     return attend
 
 
-def _gather(x: Tensor, place: Place) -> Tensor:
+def _gather(x: Tensor, line: Line) -> Tensor:
     """The tokens of all ranks, one rank after the other. As an all-to-all of copies, whose gradients are summed."""
-    cp = place.size("cp")
-    found = all_to_all(x.unsqueeze(0).expand(cp, *x.shape).contiguous(), None, None, place.group("cp"))
+    cp = line.size
+    found = all_to_all(x.unsqueeze(0).expand(cp, *x.shape).contiguous(), None, None, line.group)
     return torch.cat(found.unbind(0), 2)
 
 
-def ring(place: Place) -> Attention:
+def ring(line: Line) -> Attention:
     """Keys and values travel around the ranks; each attends to those it has while the next ones come."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _Ring.apply(q, k, v, place)
+        return _Ring.apply(q, k, v, line)
 
     return attend
 
 
-COMMS: dict[str, Callable[[Place], Attention]] = {"p2p": ring, "a2a": traded, "allgather": gathered}
+COMMS: dict[str, Callable[[Line], Attention]] = {"p2p": ring, "a2a": traded, "allgather": gathered}
 
 
 class _Ring(torch.autograd.Function):  # type: ignore[misc]
@@ -132,11 +153,11 @@ class _Ring(torch.autograd.Function):  # type: ignore[misc]
     the lse and the output of all keys, so it is written here and not left to autograd."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, line: Line) -> Tensor:
         out, lse, pair = torch.empty(0), torch.empty(0), torch.stack((k, v))
-        for turn in range(place.size("cp")):
-            coming = _Shift(pair, place) if turn + 1 < place.size("cp") else None
-            rows, keys, causal = _seen(place, turn, q.shape[2])
+        for turn in range(line.size):
+            coming = _Shift(pair, line) if turn + 1 < line.size else None
+            rows, keys, causal = _seen(line, turn, q.shape[2])
             found, logs = _attend(q[:, :, rows], *_wide(pair[:, :, :, keys], q.shape[1]), causal)
             if turn == 0:
                 out, lse = found.to(torch.float32, copy=True), logs.clone()
@@ -145,31 +166,31 @@ class _Ring(torch.autograd.Function):  # type: ignore[misc]
             pair = coming.wait() if coming is not None else pair
         out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.place = place
+        ctx.line = line
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, out, lse = ctx.saved_tensors
-        place, pair, heads = ctx.place, torch.stack((k, v)), q.shape[1]
+        line, pair, heads = ctx.line, torch.stack((k, v)), q.shape[1]
         by_q, by_pair = torch.zeros_like(q, dtype=torch.float32), torch.zeros_like(pair, dtype=torch.float32)
-        for turn in range(place.size("cp")):
-            coming = _Shift(pair, place) if turn + 1 < place.size("cp") else None
-            rows, keys, causal = _seen(place, turn, q.shape[2])
+        for turn in range(line.size):
+            coming = _Shift(pair, line) if turn + 1 < line.size else None
+            rows, keys, causal = _seen(line, turn, q.shape[2])
             read = Read(*(x[:, :, rows].contiguous() for x in (grad, q, out, lse)))
             dq, dk, dv = _attend_backward(read, *_wide(pair[:, :, :, keys], heads), causal)
             by_q[:, :, rows] += dq
             by_pair[:, :, :, keys] += _narrow(torch.stack((dk, dv)), pair.shape[2])
             pair = coming.wait() if coming is not None else pair
-            by_pair = _Shift(by_pair, place).wait()  # a sum stays with its keys, and is at home after the last turn
+            by_pair = _Shift(by_pair, line).wait()  # a sum stays with its keys, and is at home after the last turn
         return by_q.to(q.dtype), by_pair[0].to(k.dtype), by_pair[1].to(v.dtype), None
 
 
 class _Shift:
     """A tensor on its way to the next rank of the ring, and another coming from the one before."""
 
-    def __init__(self, x: Tensor, place: Place) -> None:
-        group, cp, own = place.group("cp"), place.size("cp"), place.at("cp")
+    def __init__(self, x: Tensor, line: Line) -> None:
+        group, cp, own = line
         self.sent, self.found = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
         send = dist.P2POp(dist.isend, self.sent, group=group, group_peer=(own + 1) % cp)
         receive = dist.P2POp(dist.irecv, self.found, group=group, group_peer=(own - 1) % cp)
@@ -181,12 +202,12 @@ class _Shift:
         return self.found
 
 
-def _seen(place: Place, turn: int, tokens: int) -> tuple[slice, slice, bool]:
+def _seen(line: Line, turn: int, tokens: int) -> tuple[slice, slice, bool]:
     """Queries and keys that meet when those of the rank `turn` places before are here, and whether causally.
 
     Its own a rank reads causally. Of ranks before it all its queries see the early piece, and the late one is after
     them; of ranks behind it, whose early piece is after its own, the late queries alone see both."""
-    own, every = place.at("cp"), slice(0, tokens)
+    own, every = line.own, slice(0, tokens)
     if turn == 0:
         return every, every, True
     if turn <= own:

@@ -22,9 +22,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from gnomon.errors import InputError
 from gnomon.sim.training import schedule
+from gnomon.spec.training import TWO_LEVELS
 from gnomon.spec.training_job import TrainingJob
 
 AXES = ("pp", "dp", "cp", "tp")
+RING, TRADERS = "cp.ring", "cp.traders"
+"""Two levels of context parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,10 @@ def _meshes(job: TrainingJob, device: Any) -> dict[str, Any]:
     ranks = np.arange(strategy.ranks).reshape(strategy.pp, strategy.dp, strategy.cp, strategy.tp)
     base = _mesh(device, ranks, AXES)
     found = {axis: base[axis] for axis in AXES}
+    if strategy.cp > 1 and job.recipe.cp_comm == TWO_LEVELS:
+        levels = ranks.reshape(strategy.pp * strategy.dp, -1, job.recipe.cp_a2a, strategy.tp)
+        two = _mesh(device, levels, ("outer", RING, TRADERS, "inner"))
+        found |= {axis: two[axis] for axis in (RING, TRADERS)}
     held = _holders(ranks, job)
     if held.shape[1] == strategy.dp:
         found["copies"] = found["dp"]

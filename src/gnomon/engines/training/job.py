@@ -179,7 +179,7 @@ def _check_context(job: TrainingJob) -> None:
         )
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
     _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
-    traders = _traders(job)
+    traders = context_traders(strategy, job.recipe)
     if traders > 1:
         for queries, keys in {heads_of(block) for block in job.model.blocks}:
             common = gcd(queries, keys) // strategy.tp
@@ -187,9 +187,9 @@ def _check_context(job: TrainingJob) -> None:
             cut(common, traders, "heads of a tensor-parallel rank", where)
 
 
-def _traders(job: TrainingJob) -> int:
-    """Ranks that trade tokens for heads."""
-    cp, recipe, where = job.strategy.cp, job.recipe, "engine.settings.cp_a2a"
+def context_traders(strategy: Strategy, recipe: Recipe) -> int:
+    """Ranks of context parallelism that trade tokens for heads. Raises where a plan does not say how many."""
+    cp, where = strategy.cp, "engine.settings.cp_a2a"
     if cp == 1 or recipe.cp_comm != TWO_LEVELS:
         if recipe.cp_a2a and cp > 1:
             message = f"{recipe.cp_a2a} ranks trade tokens for heads before a ring, and cp_comm is {recipe.cp_comm}"
