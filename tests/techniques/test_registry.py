@@ -151,8 +151,9 @@ def test_every_file_is_found() -> None:
     assert {"offload-optimizer", "gpipe", "interleaved", "kv-swap", "int4-weights"} <= set(registry.techniques())
 
 
-SAID_IN = re.compile(r"techniques/|engines/|papers/|lab/")
-"""Techniques name what they exclude, engines what they express, papers and experiments what they try."""
+SAID_IN = re.compile(r"techniques/|engines/|papers/|lab/|accuracy/")
+"""Techniques name what they exclude, engines what they express, papers and experiments what they try, and accuracy what
+published runs had."""
 
 
 OTHER_MEANINGS = {*SCHEDULES, "int4-weights"}
