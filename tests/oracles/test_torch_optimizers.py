@@ -90,7 +90,7 @@ def test_the_numbers_of_a_byte() -> None:
 @pytest.mark.parametrize("count", [1000, 4096])
 def test_moments_are_read_as_they_were_written(count: int) -> None:
     torch.manual_seed(0)
-    packed = eight_bits.Packed.zeros(count, "cpu", True)
+    packed = eight_bits.ByteMoment.zeros(count, "cpu", True)
     whole = packed.codes.numel()
     assert not packed.read(0, whole).any()
     values = torch.randn(whole) * 1e-3

@@ -27,7 +27,7 @@ OPTIMIZERS = ("adamw", "adamw-bf16", "adamw-moments-bf16", "adam8bit", "sgd", "a
 beside fp32 weights (Megatron-LM's precision-aware optimizer); moments of a byte each; one momentum (sgd, lion, muon); a
 row and a column of second moments a matrix (adafactor). All but adamw-bf16 keep fp32 weights."""
 RUN = OPTIMIZERS[:2]
-"""Those the built-in runner has."""
+"""Those that every engine has."""
 MAX_ZERO = 3
 NONE, MAX_LENGTH, WRAPPED, BFD, FFD, PADDING_FREE = PACKINGS = (
     "none", "max-length", "wrapped", "bfd", "ffd", "padding-free",

@@ -35,7 +35,7 @@ def numbers(signed: bool) -> Tensor:
 
 
 @dataclass(slots=True)
-class Packed:
+class ByteMoment:
     """Values of one moment as bytes, with the largest of each block."""
 
     codes: Tensor
@@ -43,7 +43,7 @@ class Packed:
     signed: bool
 
     @classmethod
-    def zeros(cls, count: int, device: Any, signed: bool) -> Packed:
+    def zeros(cls, count: int, device: Any, signed: bool) -> ByteMoment:
         blocks = -(-count // BLOCK)
         code = int(torch.searchsorted(numbers(signed), torch.zeros(())))
         codes = torch.full((blocks * BLOCK,), code, dtype=torch.uint8, device=device)
@@ -72,7 +72,7 @@ class BlockwiseAdamW:
     def __init__(self, masters: Sequence[Any], rate: float) -> None:
         self.masters, self.rate, self.steps = masters, rate, 0
         self.moments = [
-            (Packed.zeros(one.numel(), one.device, True), Packed.zeros(one.numel(), one.device, False))
+            (ByteMoment.zeros(one.numel(), one.device, True), ByteMoment.zeros(one.numel(), one.device, False))
             for one in masters
         ]
 
@@ -85,7 +85,7 @@ class BlockwiseAdamW:
                 part = slice(first, min(first + MOST_VALUES, weights.numel()))
                 self._update(weights[part], gradients[part].float(), moments, first)
 
-    def _update(self, weights: Tensor, gradients: Tensor, moments: tuple[Packed, Packed], first: int) -> None:
+    def _update(self, weights: Tensor, gradients: Tensor, moments: tuple[ByteMoment, ByteMoment], first: int) -> None:
         count = gradients.numel()
         whole = -(-count // BLOCK) * BLOCK
         if whole > count:
