@@ -54,7 +54,7 @@ def test_a_piece_is_causal_to_itself(how: tuple[str, torch.dtype, float]) -> Non
 
 
 def test_ranks_have_all_tokens_and_equal_work() -> None:
-    lines = [context.Line(group=None, size=4, own=rank) for rank in range(4)]
+    lines = [context.ContextRanks(group=None, size=4, own=rank) for rank in range(4)]
     pieces = torch.arange(TOKENS).chunk(8)
     held = [torch.cat([pieces[number] for number in context._pieces(line)]) for line in lines]
     assert sorted(torch.cat(held).tolist()) == list(range(TOKENS))

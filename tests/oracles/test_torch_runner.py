@@ -49,7 +49,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -101,7 +101,7 @@ PLANS = {
     "hsdp cp2 zero2": (Strategy(dp=2, cp=2), Recipe(micro_batch=2, zero=2, dp_shard=1)),
     "hsdp tp2 zero3": (Strategy(dp=2, tp=2), Recipe(micro_batch=2, zero=3, dp_shard=1)),
     "hsdp dualpipe": (Strategy(pp=2, dp=2), Recipe(micro_batch=1, schedule="dualpipe", zero=1, dp_shard=1)),
-    "cp2 tp2 zero3": (Strategy(cp=2, tp=2), Recipe(micro_batch=4, zero=3)),
+    "cp2 tp2 zero3": (Strategy(cp=2, tp=2), Recipe(micro_batch=4, zero=3, dp_shard=8)),
     "cp4 ring": (Strategy(cp=4), Recipe(micro_batch=4)),
     "cp4 a2a": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="a2a")),
     "cp4 allgather": (Strategy(cp=4), Recipe(micro_batch=4, cp_comm="allgather")),

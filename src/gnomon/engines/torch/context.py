@@ -24,7 +24,7 @@ from gnomon.spec.training import TWO_LEVELS
 Tensor = Any
 
 
-class Line(NamedTuple):
+class ContextRanks(NamedTuple):
     """Ranks that share sequences, and which of them this is."""
 
     group: Any
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     own: int
 
     @classmethod
-    def of(cls, place: Place, axis: str) -> Line:
+    def of(cls, place: Place, axis: str) -> ContextRanks:
         return cls(place.group(axis), place.size(axis), place.at(axis))
 
 
@@ -50,8 +50,8 @@ def attention(comm: str, place: Place) -> Attention:
     if place.size("cp") == 1:
         return plain
     if comm == TWO_LEVELS:
-        return traded(Line.of(place, TRADERS), ring(Line.of(place, RING)))
-    return COMMS[comm](Line.of(place, "cp"))
+        return traded(ContextRanks.of(place, TRADERS), ring(ContextRanks.of(place, RING)))
+    return COMMS[comm](ContextRanks.of(place, "cp"))
 
 
 def positions(seq: int, place: Place) -> Tensor:
@@ -60,34 +60,34 @@ def positions(seq: int, place: Place) -> Tensor:
     if place.size("cp") == 1:
         return every
     pieces = every.chunk(2 * place.size("cp"))
-    return torch.cat([pieces[number] for number in _pieces(Line.of(place, "cp"))])
+    return torch.cat([pieces[number] for number in _pieces(ContextRanks.of(place, "cp"))])
 
 
-def _pieces(line: Line, rank: int | None = None) -> tuple[int, int]:
+def _pieces(line: ContextRanks, rank: int | None = None) -> tuple[int, int]:
     """Numbers of a rank's pieces: one from the start of the sequence, one from its end."""
     own = line.own if rank is None else rank
     return own, 2 * line.size - 1 - own
 
 
-def _natural(line: Line) -> list[int]:
+def _natural(line: ContextRanks) -> list[int]:
     """Where each piece of a sequence stands after those of all ranks have been put one after the other."""
     held = [piece for rank in range(line.size) for piece in _pieces(line, rank)]
     return [held.index(number) for number in range(len(held))]
 
 
-def _in_order(x: Tensor, line: Line) -> Tensor:
+def _in_order(x: Tensor, line: ContextRanks) -> Tensor:
     """Tokens of all ranks, as they come from them, in the order of the sequence."""
     pieces = x.chunk(2 * line.size, 2)
     return torch.cat([pieces[where] for where in _natural(line)], 2)
 
 
-def _as_held(x: Tensor, line: Line) -> Tensor:
+def _as_held(x: Tensor, line: ContextRanks) -> Tensor:
     """The reverse of `_in_order`."""
     pieces = x.chunk(2 * line.size, 2)
     return torch.cat([pieces[piece] for rank in range(line.size) for piece in _pieces(line, rank)], 2)
 
 
-def traded(line: Line, inner: Attention = plain) -> Attention:
+def traded(line: ContextRanks, inner: Attention = plain) -> Attention:
     """Tokens for heads and back: every rank attends over whole sequences with a part of the heads; with a ring as
     `inner`, over the sequences of these ranks. Neighbours have neighbouring pieces, so together two long ones."""
 
@@ -98,7 +98,7 @@ def traded(line: Line, inner: Attention = plain) -> Attention:
     return attend
 
 
-def _to_heads(x: Tensor, line: Line) -> Tensor:
+def _to_heads(x: Tensor, line: ContextRanks) -> Tensor:
     """[b, h, t, d] of local tokens to [b, h / cp, cp t, d]."""
     cp, (b, h, t, d) = line.size, x.shape
     sent = x.reshape(b, cp, h // cp, t, d).transpose(0, 1).contiguous()
@@ -106,14 +106,14 @@ def _to_heads(x: Tensor, line: Line) -> Tensor:
     return found.permute(1, 2, 0, 3, 4).reshape(b, h // cp, cp * t, d)
 
 
-def _to_tokens(x: Tensor, line: Line) -> Tensor:
+def _to_tokens(x: Tensor, line: ContextRanks) -> Tensor:
     cp, (b, h, t, d) = line.size, x.shape
     sent = x.reshape(b, h, cp, t // cp, d).permute(2, 0, 1, 3, 4).contiguous()
     found = all_to_all(sent, None, None, line.group)
     return found.transpose(0, 1).reshape(b, cp * h, t // cp, d)
 
 
-def gathered(line: Line) -> Attention:
+def gathered(line: ContextRanks) -> Attention:
     """All keys and values on every rank, of which each piece of its queries reads those up to its own end."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -129,14 +129,14 @@ def gathered(line: Line) -> Attention:
     return attend
 
 
-def _gather(x: Tensor, line: Line) -> Tensor:
+def _gather(x: Tensor, line: ContextRanks) -> Tensor:
     """The tokens of all ranks, one rank after the other. As an all-to-all of copies, whose gradients are summed."""
     cp = line.size
     found = all_to_all(x.unsqueeze(0).expand(cp, *x.shape).contiguous(), None, None, line.group)
     return torch.cat(found.unbind(0), 2)
 
 
-def ring(line: Line) -> Attention:
+def ring(line: ContextRanks) -> Attention:
     """Keys and values travel around the ranks; each attends to those it has while the next ones come."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def ring(line: Line) -> Attention:
     return attend
 
 
-COMMS: dict[str, Callable[[Line], Attention]] = {"p2p": ring, "a2a": traded, "allgather": gathered}
+COMMS: dict[str, Callable[[ContextRanks], Attention]] = {"p2p": ring, "a2a": traded, "allgather": gathered}
 
 
 class _Ring(torch.autograd.Function):  # type: ignore[misc]
@@ -153,7 +153,7 @@ class _Ring(torch.autograd.Function):  # type: ignore[misc]
     the lse and the output of all keys, so it is written here and not left to autograd."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, line: Line) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, line: ContextRanks) -> Tensor:
         out, lse, pair = torch.empty(0), torch.empty(0), torch.stack((k, v))
         for turn in range(line.size):
             coming = _Shift(pair, line) if turn + 1 < line.size else None
@@ -189,7 +189,7 @@ class _Ring(torch.autograd.Function):  # type: ignore[misc]
 class _Shift:
     """A tensor on its way to the next rank of the ring, and another coming from the one before."""
 
-    def __init__(self, x: Tensor, line: Line) -> None:
+    def __init__(self, x: Tensor, line: ContextRanks) -> None:
         group, cp, own = line
         self.sent, self.found = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
         send = dist.P2POp(dist.isend, self.sent, group=group, group_peer=(own + 1) % cp)
@@ -202,7 +202,7 @@ class _Shift:
         return self.found
 
 
-def _seen(line: Line, turn: int, tokens: int) -> tuple[slice, slice, bool]:
+def _seen(line: ContextRanks, turn: int, tokens: int) -> tuple[slice, slice, bool]:
     """Queries and keys that meet when those of the rank `turn` places before are here, and whether causally.
 
     Its own a rank reads causally. Of ranks before it all its queries see the early piece, and the late one is after

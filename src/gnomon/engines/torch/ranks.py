@@ -125,7 +125,8 @@ def _meshes(job: TrainingJob, device: Any) -> dict[str, Any]:
 
 def replicas(job: TrainingJob) -> int:
     """Ranks that hold the same shard: one where all copies share states out."""
-    return job.strategy.dp // (job.recipe.dp_shard or job.strategy.dp) if job.recipe.zero else 1
+    dp, shards = job.strategy.dp, job.recipe.dp_shard
+    return dp // shards if job.recipe.zero and shards and dp > 1 else 1
 
 
 def _hybrid(axis: str, held: Any, job: TrainingJob, device: Any) -> dict[str, Any]:
