@@ -87,7 +87,7 @@ class PlanQuery:
         """All plans of a site: without further techniques, and where `auto` asks for it with each."""
         check_chips(site.bound.pool.count)
         bound = site.bound
-        plain = search_of(bound, bound.load(load or self.load), self.optimizer, self.dtype, lean)
+        plain = search_of(bound, bound.load(load or self.load), self.optimizer, self.dtype, lean, every=False)
         sets = technique_sets(technique_names(self.techniques))
         return [replace(plain, techniques=words).narrowed for words in sets]
 
