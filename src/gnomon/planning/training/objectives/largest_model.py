@@ -71,7 +71,7 @@ def _largest_first(task: PlanQuery) -> Iterator[Site]:
 
 def _most_parameters(task: PlanQuery, site: Site) -> float:
     """That the cluster has room for, were nothing held but weights and optimizer states, each of them once; with
-    techniques, which may keep states elsewhere, weights of a byte alone."""
+    techniques, which may keep states on hosts, weights of a byte alone."""
     bound = site.bound
     traits = bound.engine.traits(bound.model, task.optimizer, task.dtype or bound.model.dtype)
     states = traits.optimizers[task.optimizer]
