@@ -17,7 +17,7 @@ from gnomon.errors import InfeasibleError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.planning.run.reliability import planned_run
-from gnomon.planning.training.objectives import Task
+from gnomon.planning.training.objectives import PlanQuery
 from gnomon.planning.training.runs import Limits
 from gnomon.planning.training.scaled import family, scaled
 from gnomon.planning.training.search import label, step_of_row
@@ -48,7 +48,7 @@ def ran(cluster: str, tokens: float, failures: str | None = None) -> tuple[Ran, 
 def _ran(cluster: str, tokens: float, failures: str | None) -> Iterator[Ran]:
     question = PlanTrainingQuestion(cluster=cluster, tokens=tokens, failures=failures, **JOB)
     site = _site(question, question.model, cluster)
-    task = Task(sites=(site,), load=question.load, limits=Limits(), optimizer="adamw", dtype=None, techniques=())
+    task = PlanQuery(sites=(site,), load=question.load, limits=Limits(), optimizer="adamw", dtype=None, techniques=())
     (search,) = task.searches(site)
     price = search.pool.chip.price_usd_h / HOUR_S
     steps = math.ceil(tokens / STEP_TOKENS)
@@ -287,7 +287,9 @@ def test_the_best_of_all_techniques_and_the_runner_up() -> None:
     answer = plan_training(cluster="H100:2", techniques=("auto",), **words)
     question = PlanTrainingQuestion(cluster="H100:2", **words)
     site = _site(question, question.model, "H100:2")
-    task = Task(sites=(site,), load=question.load, limits=Limits(), optimizer="adamw", dtype=None, techniques=("auto",))
+    task = PlanQuery(
+        sites=(site,), load=question.load, limits=Limits(), optimizer="adamw", dtype=None, techniques=("auto",)
+    )
     searches = task.searches(site)
     assert any(one.has_side for one in searches)
     times = []

@@ -108,6 +108,7 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
     grid = space(model, pool, load, chosen, optimizer, "bf16")
     listed = {tuple(int(getattr(grid, name)[row]) for name in NAMES) for row in range(grid.size)}
     assert len(listed) == grid.size
+    assert all(np.unique(getattr(grid, name)).size == 1 for name in SELDOM_CHOSEN)
     expected = set()
     for tp, pp, vp, dp, micro, cut in product(range(1, 7), range(1, 5), (1, 2, 4), range(1, 7), range(1, 7), (0, 1)):
         if tp * pp * dp > 6 or (tp == 1 and cut):
@@ -123,13 +124,8 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
             zeros, modes = range(4) if dp > 1 else (0,), (0, 2) if engine == "megatron" else (0, 1, 2, 3)
             if SCHEDULES[schedule].splits_backward:
                 zeros, modes = range(2) if dp > 1 else (0,), (0,)
-            beside = (
-                1,
-                0,
-                1,
-                tp,
-                *(0 for _ in SELDOM_CHOSEN),
-            )  # neither context nor expert parallelism, nor what plans seldom choose
+            # Neither context nor expert parallelism, nor what plans seldom choose.
+            beside = (1, 0, 1, tp, *(int(getattr(grid, name)[0]) for name in SELDOM_CHOSEN))
             expected |= {
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
             }
@@ -187,7 +183,7 @@ def test_the_answer_says_what_was_searched() -> None:
         "zero": {0, 1, 2, 3},
         "dp_shard": {0, 2, 4, 8},  # what tensor parallelism leaves of a node
         "recompute": {"none", "full"},
-        "schedule": {"gpipe", "1f1b", "interleaved"},
+        "schedule": {"1f1b", "interleaved"},  # gpipe takes as long as 1f1b, with more passes in flight
         "sequence_parallel": {False, True},
         "techniques": {"none"},
     }
@@ -197,6 +193,27 @@ def test_the_answer_says_what_was_searched() -> None:
     assert "ZeRO 0, 1, 2, 3" in str(answer)
     assert "micro-batch 1, 2, 4, 8, 16" in str(answer)
     assert answer.to_dict()["axes"]["pp"] == [1, 2, 4, 8, 16]
+
+
+def test_what_another_schedule_is_never_slower_than_is_left_out() -> None:
+    """1F1B takes no longer than GPipe and needs no more memory, plan by plan."""
+    found = search("llama-3.2-1b", "H100:8", batch=8)
+    grid, codes = found.grid, {name: schedule_names().index(name) for name in ("gpipe", "1f1b")}
+    names = [name for name in NAMES if name != "schedule"]
+
+    def rows(name: str) -> dict[tuple[int, ...], int]:
+        here = np.flatnonzero((grid.schedule == codes[name]) & (grid.pp > 1))
+        return {tuple(int(getattr(grid, one)[row]) for one in names): int(row) for row in here}
+
+    one, other = rows("gpipe"), rows("1f1b")
+    assert one
+    assert one.keys() <= other.keys()
+    for key, row in list(one.items())[::5]:
+        slow, fast = (step_timeline(found.figures, place, found.traits).step_s for place in (row, other[key]))
+        assert fast <= slow * (1 + 1e-12)
+        assert found.peak_bytes[other[key]] <= found.peak_bytes[row]
+    few = search_of(found.bound, found.load, found.optimizer, found.dtype, every=False)
+    assert few.grid.size == grid.size - len(one)
 
 
 def test_plans_with_techniques_are_counted_too() -> None:

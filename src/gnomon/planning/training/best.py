@@ -14,7 +14,7 @@ from gnomon.planning.training.axes import searched_axes
 from gnomon.planning.training.lengths import lengths_inputs
 from gnomon.planning.training.mixed import Mixture, check_kinds
 from gnomon.planning.training.mixed_report import mixed_report, with_mixture
-from gnomon.planning.training.objectives import OBJECTIVES, Objective, Outcome, Site, Task
+from gnomon.planning.training.objectives import OBJECTIVES, BestPlan, PlanQuery, Site, TrainingObjective
 from gnomon.planning.training.out_of_reach import check_prices, no_plan
 from gnomon.planning.training.report import report_step
 from gnomon.planning.training.runs import Limits
@@ -36,7 +36,7 @@ def plan_asked(
 ) -> TrainingPlanReport:
     """The best plan of a question, and why the others lost. Errors name the fields of a plan."""
     objective = OBJECTIVES[question.goal]
-    task = Task(
+    task = PlanQuery(
         sites=tuple(sites),
         load=question.load,
         limits=Limits(deadline_s=question.deadline_s or math.inf, budget_usd=question.budget_usd or math.inf),
@@ -89,7 +89,7 @@ def usable(search: Search) -> NDArray[np.bool_]:
     return search.allowed if search.applied else np.ones(search.grid.size, bool)
 
 
-def _report(outcome: Outcome, objective: Objective, task: Task) -> TrainingPlanReport:
+def _report(outcome: BestPlan, objective: TrainingObjective, task: PlanQuery) -> TrainingPlanReport:
     """The best plan of all searches."""
     chosen, searches = outcome.chosen, outcome.searches
     search = chosen.best.search
@@ -136,7 +136,7 @@ def _report(outcome: Outcome, objective: Objective, task: Task) -> TrainingPlanR
     )
 
 
-def _objective(outcome: Outcome, objective: Objective, task: Task) -> dict[str, Any]:
+def _objective(outcome: BestPlan, objective: TrainingObjective, task: PlanQuery) -> dict[str, Any]:
     limits = {"deadline_s": task.limits.deadline_s, "budget_usd": task.limits.budget_usd}
     return {
         "name": objective.name,
@@ -161,12 +161,12 @@ def _shortages(searches: Sequence[Search]) -> tuple[float, float]:
     return (min(found), max(found)) if found else (0.0, 0.0)
 
 
-def _by_step(outcome: Outcome, objective: Objective) -> bool:
+def _by_step(outcome: BestPlan, objective: TrainingObjective) -> bool:
     """Whether plans were compared by their step times alone."""
     return objective.by_step and outcome.site.failures is None
 
 
-def _runner_up(outcome: Outcome, objective: Objective) -> dict[str, object]:
+def _runner_up(outcome: BestPlan, objective: TrainingObjective) -> dict[str, object]:
     best, second = outcome.chosen.best, outcome.chosen.second
     if second is None or not math.isfinite(second.value):
         return {}

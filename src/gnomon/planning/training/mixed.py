@@ -28,7 +28,7 @@ from gnomon.spec.workload import Floats
 WHERE = "--cluster"
 
 
-class Share(NamedTuple):
+class KindShares(NamedTuple):
     """How many micro-batches each replica of the two kinds takes."""
 
     first: int
@@ -184,9 +184,9 @@ class Mixture:
         found = quickest(self.bounds_s, lambda row: self.best_way(row)[0], progress)
         return found if np.isfinite(found.value) else None
 
-    def share(self, row: int) -> Share:
+    def share(self, row: int) -> KindShares:
         first, second = self.micros(self.best_way(row)[1])
-        return Share(int(first[row]), int(second[row]))
+        return KindShares(int(first[row]), int(second[row]))
 
     def replicas(self, row: int) -> tuple[int, int]:
         first, second = self._replicas(self.grid)

@@ -22,7 +22,7 @@ EQUAL = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MixedPart:
     """The replicas of one kind."""
 
     search: Search
@@ -97,7 +97,7 @@ def mixed_report(mixture: Mixture, found: Quickest, alone: TrainingPlanReport, a
     )
 
 
-def _parts(mixture: Mixture, row: int) -> list[Part]:
+def _parts(mixture: Mixture, row: int) -> list[MixedPart]:
     """Both kinds of the best plan."""
     grid, counts, micros = mixture.grid, mixture.replicas(row), mixture.share(row)
     each = int(grid.ranks[row] // grid.dp[row])
@@ -113,11 +113,11 @@ def _parts(mixture: Mixture, row: int) -> list[Part]:
         pool = replace(one.pool, count=strategy.ranks, chip=replace(one.pool.chip, price_usd_h=price))
         job = replace(one.bound.job(strategy, recipe, load, one.dtype), pool=pool)
         step = TrainingStep(one.engine, job, one.bound.profile)
-        found.append(Part(search=one, step=step, replicas=count, micros=own))
+        found.append(MixedPart(search=one, step=step, replicas=count, micros=own))
     return found
 
 
-def _best(parts: list[Part], slowest: Part, mixture: Mixture, asked: str) -> TrainingReport:
+def _best(parts: list[MixedPart], slowest: MixedPart, mixture: Mixture, asked: str) -> TrainingReport:
     """The step of the slowest kind, whose seconds are those of the job, with figures of all chips."""
     plain, seconds = report_step(slowest.step), slowest.step.step_s.value
     load, job = mixture.searches[0].load, slowest.step.job

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnomon.errors import GnomonError, InputError, NoPlanError
 from gnomon.planning.training.infeasible import infeasible
-from gnomon.planning.training.objectives import OBJECTIVES, Objective, Outcome, Task
+from gnomon.planning.training.objectives import OBJECTIVES, BestPlan, PlanQuery, TrainingObjective
 from gnomon.planning.training.runs import Limits, Runs
 from gnomon.spec.questions.objectives import CHEAPEST, FASTEST
 from gnomon.units import DAY_S, format_duration, format_money, format_short_count
@@ -17,7 +17,7 @@ from gnomon.units import DAY_S, format_duration, format_money, format_short_coun
 DEADLINE, BUDGET, CLUSTER = "--deadline", "--budget", "--cluster"
 
 
-def check_prices(task: Task, objective: Objective) -> None:
+def check_prices(task: PlanQuery, objective: TrainingObjective) -> None:
     """Raise InputError where money decides and a chip has no price."""
     decides = objective.name == CHEAPEST or math.isfinite(task.limits.budget_usd)
     for site in task.sites if decides else ():
@@ -26,7 +26,7 @@ def check_prices(task: Task, objective: Objective) -> None:
             raise InputError(f"the price of {site.bound.pool.chip.name} is not known", where=CLUSTER, hint=hint)
 
 
-def no_plan(task: Task, objective: Objective) -> GnomonError:
+def no_plan(task: PlanQuery, objective: TrainingObjective) -> GnomonError:
     """No plan fits, or none keeps the limits: then the fastest run, or the cheapest, says what would be enough."""
     fast = _without(task, FASTEST)
     if fast is None or not task.limits.any:
@@ -54,17 +54,17 @@ def no_plan(task: Task, objective: Objective) -> GnomonError:
     )  # fmt: skip
 
 
-def _without(task: Task, name: str, deadline: float = math.inf) -> Outcome | None:
+def _without(task: PlanQuery, name: str, deadline: float = math.inf) -> BestPlan | None:
     """The best plan for another objective, at no more than a deadline."""
     return OBJECTIVES[name].choose(replace(task, limits=Limits(deadline_s=deadline)))
 
 
-def _runs(outcome: Outcome, task: Task) -> Runs:
+def _runs(outcome: BestPlan, task: PlanQuery) -> Runs:
     best = outcome.chosen.best
     return OBJECTIVES[FASTEST].run(best.search, best.row, outcome.site, task.limits)
 
 
-def _where(task: Task) -> str:
+def _where(task: PlanQuery) -> str:
     return BUDGET if math.isfinite(task.limits.budget_usd) else DEADLINE
 
 

@@ -288,16 +288,18 @@ class Search:
 
 
 def search_of(
-    bound: TrainingBinding, load: TrainingLoad, optimizer: str, dtype: str | None, lean: bool = False
-) -> Search:
-    """The search over all plans, or over the `lean` ones alone."""
+    bound: TrainingBinding, load: TrainingLoad, optimizer: str, dtype: str | None, lean: bool = False,
+    every: bool = True,
+) -> Search:  # fmt: skip
+    """The search over all plans, or over the `lean` ones alone; unless it is `every` one that is looked for, without
+    those that another schedule is never slower than."""
     pool, chosen = bound.pool, dtype or training_dtype(bound.model, bound.pool.chip)
     check_positions(bound.model, load.seq)
     check_dtype(pool, bound.model, chosen, bound.engine.traits(bound.model, optimizer, chosen))
     plain = bound.job(Strategy(), Recipe(optimizer=optimizer, zero=1), load, chosen)
     check_precision(plain, bound.engine)
     bound = replace(bound, model=plain.model)  # which knows its layers in 16 bits
-    grid = space(bound.model, pool, load, bound.engine, optimizer, chosen, lean)
+    grid = space(bound.model, pool, load, bound.engine, optimizer, chosen, lean, every)
     if plain.recipe.fp8_param_gather:
         grid = grid.having(fp8_param_gather=np.where(grid.zero > 0, 1, 0))
     return Search(bound, load, optimizer, chosen, grid)

@@ -34,7 +34,9 @@ CHOSEN = ("micro_batch", "vp", "schedule", "zero", "recompute", "sequence_parall
 """What they differ in."""
 LEAST_TOKENS = 4096
 """Of a sequence on one rank: context parallelism is for sequences longer than this, in powers of two."""
-MOST_PLANS = 4_000_000
+DOMINATED = {"gpipe": "1f1b"}
+"""Schedules that take as long as another one, with as many passes in flight or more."""
+MOST_PLANS = 5_000_000
 """More take half a minute and gigabytes."""
 WHOLE_SHARDS = 3
 """The ZeRO stage whose weights are gathered layer by layer, so that it matters how far apart they are kept: groups of
@@ -44,18 +46,20 @@ MIN_GAIN = 0.98
 
 
 def space(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str, lean: bool = False
-) -> Grid:
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str,
+    lean: bool = False, every: bool = True,
+) -> Grid:  # fmt: skip
     """All plans that divide: heads over TP, layers over PP x VP, sequences over DP x micro-batch, experts over EP.
 
-    With `lean`, those that take one sequence at a time. Mixtures and networks of several kinds of layers are also cut
+    With `lean`, those that take one sequence at a time; unless `every` is asked for, without schedules that another one
+    is never slower than. Mixtures and networks of several kinds of layers are also cut
     into powers of two of parts that are not quite equal.
     """
     _check_engine(model, load, engine, optimizer, dtype)
     listed: list[tuple[int, ...]] = []
     choices: list[Ints] = []
     count = 0
-    for shared, block in _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype, lean):
+    for shared, block in _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype, (lean, every)):
         listed.append(shared)
         choices.append(block)
         count += block.shape[1]
@@ -80,10 +84,16 @@ def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, opti
 
 
 def _blocks(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str, lean: bool
+    model: Model,
+    pool: Pool,
+    load: TrainingLoad,
+    engine: TrainingEngine,
+    recipe: Recipe,
+    dtype: str,
+    which: tuple[bool, bool],
 ) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Each way to share the chips out, and the choices that go with it."""
-    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model, recipe.optimizer, dtype), lean)
+    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model, recipe.optimizer, dtype), *which)
     heads = [heads_of(block) for block in (*model.blocks, *tower_blocks(model))]
     heads += [(block.cross.heads, block.cross.kv_heads) for block in model.blocks if block.cross]
     most_cp, most_pp = 1 if next(unshared(model), "") else pool.count, 1 if unpiped(model) else pool.count
@@ -185,8 +195,10 @@ def _runs(
 class Choices:
     """Micro-batches, schedules and ways to save memory: [`CHOSEN`, plans]; many ways to share chips out share them."""
 
-    def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool) -> None:
+    def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool, every: bool) -> None:
         self.model, self.traits, self.lean = model, traits, lean
+        known = traits.schedules
+        self.schedules = [one for one in known if every or DOMINATED.get(one) not in known]
         self.modes = _modes(model, load, traits)
         self._made: dict[tuple[int, int, bool, tuple[int, ...], bool, int], Ints] = {}
 
@@ -202,7 +214,7 @@ class Choices:
         ways = [(*way, 0) for way in product(self.traits.zero if copies else (0,), self.modes, cuts)]
         if shards and WHOLE_SHARDS in self.traits.hybrid_shards:
             ways += [way[:3] + (shards,) for way in ways if way[0] == WHOLE_SHARDS]
-        pipes = [(vp, one, code_of(one.name)) for vp, one in _pipes(self.model, pp, self.traits.schedules)]
+        pipes = [(vp, one, code_of(one.name)) for vp, one in _pipes(self.model, pp, self.schedules)]
         runs = [
             (micro_batch, vp, code)
             for micro_batch in ([1] if self.lean else divisors(each))

@@ -10,10 +10,10 @@ from gnomon.planning.training.objectives import (
     longest_context,
     most_tokens,
 )
-from gnomon.planning.training.objectives.base import Chosen, Objective, Outcome, Site, Task
+from gnomon.planning.training.objectives.base import BestPlan, PlanQuery, RankedPlans, Site, TrainingObjective
 
-__all__ = ["OBJECTIVES", "Chosen", "Objective", "Outcome", "Site", "Task"]
-OBJECTIVES: dict[str, Objective] = {
+__all__ = ["OBJECTIVES", "BestPlan", "PlanQuery", "RankedPlans", "Site", "TrainingObjective"]
+OBJECTIVES: dict[str, TrainingObjective] = {
     one.OBJECTIVE.name: one.OBJECTIVE
     for one in (fastest, fewest_gpus, cheapest, most_tokens, longest_context, largest_model)
 }

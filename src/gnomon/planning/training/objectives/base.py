@@ -44,7 +44,7 @@ class Scored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class RankedPlans:
     """The best plan of the searches of a site, and the runner-up, of whichever search."""
 
     best: Scored
@@ -55,10 +55,10 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BestPlan:
     """What an objective found."""
 
-    chosen: Chosen
+    chosen: RankedPlans
     site: Site
     searches: tuple[Search, ...]
     """All that was searched."""
@@ -70,7 +70,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class PlanQuery:
     """A question with its names resolved."""
 
     sites: tuple[Site, ...]
@@ -87,12 +87,12 @@ class Task:
         """All plans of a site: without further techniques, and where `auto` asks for it with each."""
         check_chips(site.bound.pool.count)
         bound = site.bound
-        plain = search_of(bound, bound.load(load or self.load), self.optimizer, self.dtype, lean)
+        plain = search_of(bound, bound.load(load or self.load), self.optimizer, self.dtype, lean, every=False)
         sets = technique_sets(technique_names(self.techniques))
         return [replace(plain, techniques=words).narrowed for words in sets]
 
 
-class Objective(ABC):
+class TrainingObjective(ABC):
     """Which of two plans is the better one. `score` says so of whole columns, so that bounds of runs give bounds of
     scores."""
 
@@ -123,9 +123,9 @@ class Objective(ABC):
         """What the best plans of several clusters are compared by, the first figure first."""
         return (float(self.score(runs, limits)[0]),)
 
-    def choose(self, task: Task) -> Outcome | None:
+    def choose(self, task: PlanQuery) -> BestPlan | None:
         """The best plan of all clusters, the first of equals; None where none keeps the limits."""
-        best: tuple[tuple[float, ...], Chosen, Site, float] | None = None
+        best: tuple[tuple[float, ...], RankedPlans, Site, float] | None = None
         searched: list[Search] = []
         tried, timed = [], 0
         for site in task.sites:
@@ -145,7 +145,7 @@ class Objective(ABC):
             return None
         _, chosen, site, value = best
         several = tuple(tried) if len(task.sites) > 1 else ()
-        return Outcome(chosen=chosen, site=site, searches=tuple(searched), timed=timed, value=value, tried=several)
+        return BestPlan(chosen=chosen, site=site, searches=tuple(searched), timed=timed, value=value, tried=several)
 
     def levels(self, searches: Sequence[Search], bounds: Sequence[Floats]) -> Iterator[list[NDArray[np.bool_]]]:
         """Plans of all searches in groups, of which the first that has a plan within the limits is chosen from."""
@@ -156,7 +156,7 @@ class Objective(ABC):
         step = step_of_row(search, row) if site.failures is not None else None
         return run_of(search, row, step, site.failures)
 
-    def best(self, task: Task, site: Site, searches: Sequence[Search]) -> Chosen | None:
+    def best(self, task: PlanQuery, site: Site, searches: Sequence[Search]) -> RankedPlans | None:
         """The best plan of a site; None where none keeps the limits."""
         fitting = [one for one in searches if one.fits.any()]
         bounds = [self._bounds(task, site, one, one.loose_bounds_s) for one in fitting]
@@ -169,12 +169,12 @@ class Objective(ABC):
                 return replace(chosen, timed=timed)
         return None
 
-    def _bounds(self, task: Task, site: Site, search: Search, bounds_s: Floats) -> Floats:
+    def _bounds(self, task: PlanQuery, site: Site, search: Search, bounds_s: Floats) -> Floats:
         return np.asarray(self.score(least_runs(search, bounds_s, site.failures, task.limits), task.limits))
 
     def _best_of(
-        self, task: Task, site: Site, searches: Sequence[Search], bounds: Sequence[Floats]
-    ) -> Chosen | None:  # fmt: skip
+        self, task: PlanQuery, site: Site, searches: Sequence[Search], bounds: Sequence[Floats]
+    ) -> RankedPlans | None:  # fmt: skip
         """Of several searches one after the other. What two plans of those before are no worse than is not timed, and
         of equal ones the first is chosen."""
         ranked: list[Scored] = []
@@ -195,9 +195,9 @@ class Objective(ABC):
             ranked = sorted(ranked, key=lambda one: one.value)[:2]
         if not ranked:
             return None
-        return Chosen(best=ranked[0], second=ranked[1] if len(ranked) > 1 else None, bound=bound, timed=timed)
+        return RankedPlans(best=ranked[0], second=ranked[1] if len(ranked) > 1 else None, bound=bound, timed=timed)
 
-    def _quickest(self, task: Task, site: Site, search: Search, bounds: Floats, limit: float) -> Quickest:
+    def _quickest(self, task: PlanQuery, site: Site, search: Search, bounds: Floats, limit: float) -> Quickest:
         def evaluate(row: int) -> float:
             return float(self.score(self.run(search, row, site, task.limits), task.limits)[0])
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gnomon.planning.training.objectives.base import Objective
+from gnomon.planning.training.objectives.base import TrainingObjective
 from gnomon.planning.training.runs import Limits, Runs
 from gnomon.spec.questions.objectives import CHEAPEST
 from gnomon.spec.workload import Floats
 
 
-class Cheapest(Objective):
+class Cheapest(TrainingObjective):
     """GPUs that train and spare nodes, for as long as the run takes."""
 
     name = CHEAPEST

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gnomon.planning.training.objectives.base import Objective
+from gnomon.planning.training.objectives.base import TrainingObjective
 from gnomon.planning.training.runs import Limits, Runs
 from gnomon.spec.questions.objectives import FASTEST
 from gnomon.spec.workload import Floats
 
 
-class Fastest(Objective):
+class Fastest(TrainingObjective):
     """In elapsed time: with failures, a plan of fewer GPUs that fails less may be it."""
 
     name = FASTEST

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.planning.training.objectives.base import Objective
+from gnomon.planning.training.objectives.base import TrainingObjective
 from gnomon.planning.training.runs import Limits, Runs
 from gnomon.planning.training.search import Search
 from gnomon.spec.questions.objectives import FEWEST
 from gnomon.spec.workload import Floats
 
 
-class FewestGpus(Objective):
+class FewestGpus(TrainingObjective):
     """GPUs that train; spare nodes stand beside them. Counts are tried from the smallest on. One of which no plan has a
     bound within the limits is passed over without timing any, and the first with a plan that keeps them is the least
     there is."""

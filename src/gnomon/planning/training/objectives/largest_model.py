@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.planning.training.objectives.base import Outcome, Site, Task
+from gnomon.planning.training.objectives.base import BestPlan, PlanQuery, Site
 from gnomon.planning.training.objectives.fastest import Fastest
 from gnomon.planning.training.scaled import family
 from gnomon.planning.training.step import usable_bytes
@@ -26,7 +26,7 @@ class LargestModel(Fastest):
     unit = "parameters"
     by_step = True
 
-    def choose(self, task: Task) -> Outcome | None:
+    def choose(self, task: PlanQuery) -> BestPlan | None:
         tried: list[dict[str, Any]] = []
         for site in _largest_first(task):
             model = site.bound.model
@@ -39,7 +39,7 @@ class LargestModel(Fastest):
                 continue
             chosen = self.best(task, site, searches)
             if chosen is not None:
-                return Outcome(
+                return BestPlan(
                     chosen=chosen, site=site, searches=tuple(searches), timed=chosen.timed,
                     value=float(model.parameters), tried=tuple(tried[-SHOWN:]),
                 )  # fmt: skip
@@ -53,12 +53,12 @@ class LargestModel(Fastest):
         raise AssertionError("of the model, not of a run")
 
 
-def _may_fit(task: Task, site: Site) -> bool:
+def _may_fit(task: PlanQuery, site: Site) -> bool:
     """Whether a plan that takes one sequence at a time fits: else none does."""
     return any(one.fits.any() for one in task.searches(site, lean=True))
 
 
-def _largest_first(task: Task) -> Iterator[Site]:
+def _largest_first(task: PlanQuery) -> Iterator[Site]:
     if len(task.sites) > 1:
         yield from sorted(task.sites, key=lambda one: -one.bound.model.parameters)
         return
@@ -69,9 +69,9 @@ def _largest_first(task: Task) -> Iterator[Site]:
         yield replace(site, bound=replace(bound, model=model, name=named))
 
 
-def _most_parameters(task: Task, site: Site) -> float:
+def _most_parameters(task: PlanQuery, site: Site) -> float:
     """That the cluster has room for, were nothing held but weights and optimizer states, each of them once; with
-    techniques, which may keep states elsewhere, weights of a byte alone."""
+    techniques, which may keep states on hosts, weights of a byte alone."""
     bound = site.bound
     traits = bound.engine.traits(bound.model, task.optimizer, task.dtype or bound.model.dtype)
     states = traits.optimizers[task.optimizer]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.planning.training.objectives.base import Chosen, Outcome, Site, Task
+from gnomon.planning.training.objectives.base import BestPlan, PlanQuery, RankedPlans, Site
 from gnomon.planning.training.objectives.fastest import Fastest
 from gnomon.planning.training.search import Search
 from gnomon.spec import TrainingLoad
@@ -24,7 +24,7 @@ class LongestContext(Fastest):
     unit = "tokens of a sequence"
     by_step = True
 
-    def choose(self, task: Task) -> Outcome | None:
+    def choose(self, task: PlanQuery) -> BestPlan | None:
         (site,) = task.sites
         unit, model = task.load.seq, site.bound.model
         own = max(1, (model.learned_positions or model.max_context) // unit)
@@ -38,7 +38,7 @@ class LongestContext(Fastest):
                 return _outcome(chosen, site, searches, times * unit, beyond)
         return None
 
-    def _most_that_fit(self, task: Task, site: Site, own: int, tried: dict[int, str]) -> int:
+    def _most_that_fit(self, task: PlanQuery, site: Site, own: int, tried: dict[int, str]) -> int:
         """The most times that some plan has the memory for; 0 where none has it for once."""
 
         def fits(times: int) -> bool:
@@ -57,8 +57,8 @@ class LongestContext(Fastest):
         return low
 
     def _found(
-        self, task: Task, site: Site, times: int, tried: dict[int, str]
-    ) -> tuple[Chosen, list[Search]] | None:  # fmt: skip
+        self, task: PlanQuery, site: Site, times: int, tried: dict[int, str]
+    ) -> tuple[RankedPlans, list[Search]] | None:  # fmt: skip
         searches = _searches(task, site, times)
         chosen = self.best(task, site, searches)
         if chosen is None:
@@ -70,7 +70,7 @@ class LongestContext(Fastest):
         raise AssertionError("of the sequences, not of a run")
 
 
-def _searches(task: Task, site: Site, times: int, lean: bool = False) -> list[Search]:
+def _searches(task: PlanQuery, site: Site, times: int, lean: bool = False) -> list[Search]:
     """None where the engine has no plan at all for sequences so long."""
     load: TrainingLoad = replace(task.load, seq=times * task.load.seq)
     try:
@@ -82,9 +82,9 @@ def _searches(task: Task, site: Site, times: int, lean: bool = False) -> list[Se
 
 
 def _outcome(
-    chosen: Chosen, site: Site, searches: list[Search], length: int, beyond: tuple[Mapping[str, Any], ...]
-) -> Outcome:  # fmt: skip
-    return Outcome(
+    chosen: RankedPlans, site: Site, searches: list[Search], length: int, beyond: tuple[Mapping[str, Any], ...]
+) -> BestPlan:  # fmt: skip
+    return BestPlan(
         chosen=chosen, site=site, searches=tuple(searches), timed=chosen.timed, value=float(length), tried=beyond
     )
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnomon.planning.training.objectives.base import Objective, Site
+from gnomon.planning.training.objectives.base import Site, TrainingObjective
 from gnomon.planning.training.runs import Limits, Runs, most_steps, run_of
 from gnomon.planning.training.search import Search, step_of_row
 from gnomon.spec.questions.objectives import TOKENS
 from gnomon.spec.workload import Floats
 
 
-class MostTokens(Objective):
+class MostTokens(TrainingObjective):
     """In whole steps. Spare nodes and waiting for repairs depend on how long a run is, so that with failures a plan's
     longest run is looked for among its runs; without any it follows from the step."""
 
