@@ -19,7 +19,7 @@ BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     # experiments/gpt2-meg-ds-zero/meg_ds_zero_gpt2_perf_n16.slurm: --checkpoint-in-cpu --synchronize-each-layer.
     ("BigScience GPT-2 ZeRO", "GPT-2"): {"techniques": "offload-activations:copies=blocking"},
-    # scripts/performance/configs of Megatron-Bridge in late 2025: the recompute_modules that most chips share.
+    # scripts/performance/configs of Megatron-Bridge in late 2025: the modules recomputed on most chips.
     ("Megatron-Bridge performance summary", "DeepSeek-V3"): {
         "recompute": "selective (mla_up_proj)", "optimizer": "adamw-moments-bf16",
     },

@@ -40,9 +40,7 @@ EXPRESSED_SETTINGS = (
 )  # fmt: skip
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
-_OPTIMIZERS = dict.fromkeys(("adamw", "adamw-bf16", MOMENTS_BF16), "adam") | {
-    name: name for name in ("sgd", "lion", "muon")
-}
+_OPTIMIZERS = dict.fromkeys(("adamw", "adamw-bf16", MOMENTS_BF16), "adam") | {x: x for x in ("sgd", "lion", "muon")}
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
 _CONVERSATIONS = (
@@ -320,7 +318,8 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     values |= formats.wide(job.recipe.wide_layers)
     dtype = "bf16" if formats.flags(dtype) else dtype
     lower = _in_working_format(job) and _shards_states(job)
-    moments = dtype if lower else "bf16" if job.recipe.optimizer == MOMENTS_BF16 else False
+    narrow = job.recipe.optimizer == MOMENTS_BF16 and _shards_states(job)
+    moments = dtype if lower else "bf16" if narrow else False
     return values | {
         "--accumulate-allreduce-grads-in-fp32": not is_wide(dtype) and not lower,
         "--use-precision-aware-optimizer": bool(moments),
