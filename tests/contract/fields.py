@@ -169,6 +169,10 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     ),
     "engine.settings.fp8_param_gather": (TRAINED | {"dtype": "fp8"}, True),
     "engine.settings.bf16_layers": (TRAINED | {"dtype": "fp8-current"}, "1,1"),
+    "engine.settings.hpz": (
+        TRAINED | {"strategy": {"dp": 8}, "engine": {"name": "deepspeed", "settings": {"zero": 3}}},
+        2,
+    ),
     "engine.settings.dispatch": (UNSHARDED, "deepep"),
     "engine.settings.capacity_factor": (UNSHARDED, 0.5),
     "engine.settings.pad_to_capacity": (
