@@ -48,7 +48,7 @@ RUN_FIELDS = {
 
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
-    words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4 --tp-overlap --cp-a2a 2"
+    words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4 --tp-overlap --cp-a2a 2 --hpz 8"
     words += " --fp8-param-gather --bf16-layers 1,1"
     words += " --dispatch deepep --capacity-factor 1.5 --pad-to-capacity --imbalance 1.2 --ep-overlap"
     words += " --with checkpoints --with vocabulary-parallel:barriers=2"
@@ -77,6 +77,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "dp_shard": 4,
         "tp_overlap": True,
         "cp_a2a": 2,
+        "hpz": 8,
         "fp8_param_gather": True,
         "bf16_layers": "1,1",
         "dispatch": "deepep",

@@ -127,7 +127,7 @@ TRAINED = {
 LENGTHS = {"seq": 1024, "global_batch": 16, "lengths": "lognormal:mean=300,cv=1", "packing": "bfd"}
 TRAINED_ON_LENGTHS = TRAINED | {"load": LENGTHS}
 MIXTURE = TRAINED | {"model": "qwen3-30b-a3b", "strategy": {"tp": 2, "dp": 8, "ep": 4}}
-UNSHARDED = MIXTURE | {"engine": {"name": "megatron", "settings": {"expert_tp": 1}}}
+UNSHARDED = MIXTURE | {"engine": {"name": "megatron", "settings": {"expert_tp": 1, "zero": 1}}}
 PLAN: dict[str, tuple[Entry, Any]] = {
     "schema": (SERVED, "gnomon.chip/1"),
     "id": (SERVED, "plan-7"),
@@ -169,10 +169,14 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     ),
     "engine.settings.fp8_param_gather": (TRAINED | {"dtype": "fp8"}, True),
     "engine.settings.bf16_layers": (TRAINED | {"dtype": "fp8-current"}, "1,1"),
+    "engine.settings.hpz": (
+        TRAINED | {"strategy": {"dp": 8}, "engine": {"name": "deepspeed", "settings": {"zero": 3}}},
+        2,
+    ),
     "engine.settings.dispatch": (UNSHARDED, "deepep"),
     "engine.settings.capacity_factor": (UNSHARDED, 0.5),
     "engine.settings.pad_to_capacity": (
-        UNSHARDED | {"engine": {"name": "megatron", "settings": {"expert_tp": 1, "capacity_factor": 1.25}}},
+        UNSHARDED | {"engine": {"name": "megatron", "settings": {"expert_tp": 1, "zero": 1, "capacity_factor": 1.25}}},
         True,
     ),
     "engine.settings.imbalance": (UNSHARDED, 1.5),

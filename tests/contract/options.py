@@ -164,6 +164,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set dp_shard=2
   --set tp_overlap=true
   --set cp_a2a=2
+  --set hpz=2
   --set fp8_param_gather=true
   --set bf16_layers=1,1
   --set dispatch=alltoall
@@ -415,6 +416,8 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --repair-time 9d
   --grid FR
   --with async-checkpointing
+{TRAINED} --zero 3 --engine deepspeed
+  --hpz 2
 simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 64 --ep 16
   --dispatch deepep
   --capacity-factor 0.5

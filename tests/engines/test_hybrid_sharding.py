@@ -19,7 +19,7 @@ from gnomon.spec import Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.answers import TrainingReport
 
 ENGINES = (("torchtitan", 2), ("torchtitan", 3), ("megatron", 1), ("megatron", 3), ("deepspeed", 3))
-PARAMETERS, WEIGHT, GRADIENT, STATE = 2**30, 2.0, 4.0, 12.0
+PARAMETERS, WEIGHT = 2**30, 2.0
 
 
 def step(engine: str, zero: int, dp_shard: int, **others: Any) -> TrainingReport:
@@ -122,6 +122,26 @@ def test_experts_are_shared_out_over_as_many_replicas(monkeypatch: pytest.Monkey
     assert {("reduce_scatter", 4, 4), ("all_reduce", 4, 16)} <= set(seen)
 
 
+def test_second_copies_are_gathered_inside_and_held_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    comm, held = model_of(3, "deepspeed", hpz=8)
+    monkeypatch.setattr(comm, "priced", moved)
+    frozen = FrozenWeights(np.zeros(1), np.zeros(1))
+    own = comm._handled(held, comm.states.weight_bytes, comm.traits.sharded_weights.copied)
+    size = comm.states.weight_bytes * PARAMETERS
+    assert comm.gathered(held, frozen) - own == pytest.approx(size * 31 / 32)
+    assert comm.regathered(held, frozen, 0.0) - own == pytest.approx(size * 7 / 8)
+
+
+def test_second_copies_of_all_ranks_gain_nothing() -> None:
+    plain, whole, near = (step("deepspeed", 3, 0, hpz=ranks) for ranks in (0, 32, 8))
+    assert figures(whole)[0] == figures(plain)[0]
+    assert figures(near)[0] < figures(plain)[0]
+    parameters = 8.03e9
+    for found, ranks in ((whole, 32), (near, 8)):
+        more = figures(found)[1] - figures(plain)[1]
+        assert more == pytest.approx(WEIGHT * parameters / ranks, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -143,3 +163,19 @@ def test_replicas_are_equal_parts_of_the_ranks_with_the_same_experts() -> None:
         gnomon.simulate_training(
             "qwen3-30b-a3b", on="H100:32", seq=4096, global_batch=64, ep=16, zero=1, dp_shard=8, engine="megatron"
         )
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"engine": "deepspeed", "zero": 2, "hpz": 8}, "of weights that ZeRO 3 shards"),
+        ({"engine": "deepspeed", "zero": 3, "hpz": 8, "dp_shard": 16}, "over all ranks"),
+        ({"engine": "deepspeed", "zero": 3, "hpz": 1}, "which ZeRO 2 keeps"),
+        ({"engine": "deepspeed", "zero": 3, "hpz": 5}, "cannot be split into 5"),
+        ({"engine": "megatron", "zero": 3, "hpz": 8}, "keeps no second copy"),
+    ],
+)
+def test_second_copies_that_cannot_be_are_refused(asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        step(**({"dp_shard": 0} | asked))
+    assert caught.value.where == "--hpz"

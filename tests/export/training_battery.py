@@ -95,6 +95,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         zero=zero,
         fp8_param_gather=random.random() < 0.15,
         bf16_layers="1,2" if engine == "megatron" and random.random() < 0.15 else "",
+        hpz=2 if zero == 3 and engine == "deepspeed" and dp % 2 == 0 and random.random() < 0.3 else 0,
         tp_overlap=tp > 1 and random.random() < 0.3,
         dp_shard=dp // 2 if zero and dp >= 4 and random.random() < 0.3 else 0,
         optimizer=random.choice(("adamw", "adamw", "adamw-bf16", "sgd", "lion", "muon", "adam8bit", "adafactor")),

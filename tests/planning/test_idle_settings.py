@@ -21,6 +21,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "dp_shard": (0, 1),
     "tp_overlap": (False, True),
     "cp_a2a": (0, 2),
+    "hpz": (0, 2),
     "dispatch": (None, "alltoall", "deepep"),
     "capacity_factor": (0.0, 0.5),
     "pad_to_capacity": (False, True),

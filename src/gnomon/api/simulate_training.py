@@ -31,7 +31,7 @@ def simulate_training(
     optimizer: str = "adamw",
     sequence_parallel: bool = True,
     cp_comm: str | None = None,
-    expert_tp: int = 0, dp_shard: int = 0, tp_overlap: bool = False, cp_a2a: int = 0,
+    expert_tp: int = 0, dp_shard: int = 0, hpz: int = 0, tp_overlap: bool = False, cp_a2a: int = 0,
     fp8_param_gather: bool = False, bf16_layers: str | None = None,
     dispatch: str | None = None, capacity_factor: float = 0.0, pad_to_capacity: bool = False, imbalance: float = 1.0,
     ep_overlap: bool = False,
@@ -68,7 +68,7 @@ def simulate_training(
         SimulateTrainingQuestion(
             model=model, on=on, seq=seq, global_batch=global_batch, micro_batch=micro_batch, tp=tp, pp=pp, vp=vp,
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
-            sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp, dp_shard=dp_shard,
+            sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp, dp_shard=dp_shard, hpz=hpz,
             tp_overlap=tp_overlap, cp_a2a=cp_a2a, fp8_param_gather=fp8_param_gather, bf16_layers=bf16_layers,
             dispatch=dispatch, capacity_factor=capacity_factor, pad_to_capacity=pad_to_capacity, imbalance=imbalance,
             ep_overlap=ep_overlap, layers_per_stage=layers_per_stage, dtype=dtype, engine=engine,

@@ -69,6 +69,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
     """Settings that most plans leave alone, where they are set."""
     said = {
         "dp_shard": f"states sharded over {inputs.get('dp_shard')} of {inputs['dp']} data-parallel ranks",
+        "hpz": f"a second copy of the weights on every {inputs.get('hpz')} ranks",
         "tp_overlap": "tensor-parallel overlap",
         "dispatch": f"tokens by {inputs.get('dispatch')}",
         "capacity_factor": f"capacity factor {inputs.get('capacity_factor', 0):g}",

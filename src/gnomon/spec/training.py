@@ -123,6 +123,9 @@ class Recipe:
     """Tokens of the expert-parallel rank that gets most, over the mean."""
     ep_overlap: bool = field(default=False, metadata={"seldom": True})
     """Whether tokens are exchanged while the other direction of another micro-batch computes."""
+    hpz: int = field(default=0, metadata={"seldom": True})
+    """With ZeRO 3, ranks that hold a second copy of the weights between them, which backward passes gather (ZeRO++);
+    0 where there is none."""
     layers_per_stage: str = field(default="", metadata={"seldom": True})
     """Layers of every pipeline stage from the embedding to the head, `10,11,11,8`; empty where they are as equal as can
     be. 0 leaves the embedding, or the head and the loss, a stage of their own."""

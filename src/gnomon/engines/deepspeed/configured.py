@@ -41,8 +41,8 @@ NO_EFFECT = {
     "gradient_predivide_factor data_types* activation_checkpointing* torch_autocast*",
 }
 NOT_MODELLED = {
-    "hierarchical or compressed weights and gradients (ZeRO++)": "zero_optimization.zero_hpz_partition_size "
-    "zero_optimization.zero_quantized_weights zero_optimization.zero_quantized_gradients "
+    "compressed weights and gradients (ZeRO++)": "zero_optimization.zero_quantized_weights "
+    "zero_optimization.zero_quantized_gradients "
     "zero_optimization.zero_quantized_nontrainable_weights",
     "tensor parallelism of DeepSpeed's own": "tensor_parallel*",
     "what is compressed or dropped": "compression_training* sparse_attention* progressive_layer_drop* "
@@ -66,6 +66,8 @@ class DeepSpeedSettings:
     global_batch: int
     sequence: int
     """Ranks that a sequence lies on (`sequence_parallel_size`)."""
+    hpz: int
+    """Ranks that hold a second copy of the weights."""
     shards: int
     """Ranks that share states out, where not all do (MiCS)."""
     dtype: str
@@ -100,12 +102,18 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         accumulation=steps,
         global_batch=batch,
         sequence=options.whole("sequence_parallel_size", default=1),
+        hpz=_several(options.whole("zero_optimization.zero_hpz_partition_size", default=1, least=0)),
         shards=max(0, options.whole("zero_optimization.mics_shard_size", default=0, least=-1)),
         dtype="bf16" if bf16 else "fp16" if fp16 else "",
         optimizer=_optimizer(options),
         techniques=techniques,
         ignored=(*options.ignored, *options.left()),
     )
+
+
+def _several(ranks: int) -> int:
+    """One rank has no second copy."""
+    return ranks if ranks > 1 else 0
 
 
 def _optimizer(options: TrainingOptions) -> str:

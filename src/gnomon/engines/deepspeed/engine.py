@@ -24,6 +24,8 @@ same without dropout; and of 2026 with fused attention. `releases.py` says how e
 MICS_VERSIONS = VERSIONS[2:]
 """MiCS (Zhang et al. 2022) came with 0.9: ZeRO 3 over `mics_shard_size` ranks, and replicas of them whose gradients are
 summed once a step."""
+HPZ_VERSIONS = VERSIONS[3:]
+"""ZeRO++ (Wang et al. 2023) came with 0.10; of it, the second copies of weights."""
 ULYSSES_VERSIONS = VERSIONS[3:]
 """DeepSpeed-Ulysses came with 0.10."""
 RUNTIME_BYTES = 5.5e9
@@ -73,6 +75,7 @@ class DeepSpeed:
             adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
             hybrid_shards=(3,) if self.version in MICS_VERSIONS else (),
             replicas_once=True,
+            second_copies=self.version in HPZ_VERSIONS,
             recomputed_layers=(UNIFORM,),
         )
         return in_four_bytes(plain, dtype, parted_attention(plain.style))

@@ -183,6 +183,7 @@ def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Str
     return Recipe(
         recompute=parse(f"{FULL}:{UNIFORM}={layers}").text if full else "selective" if selective else "none",
         zero=stage,
+        hpz=settings.hpz if stage == 3 else 0,
         dp_shard=_shards(settings.shards, strategy) if stage == 3 else 0,
         optimizer="adamw" if named else settings.optimizer or "adamw",
         sequence_parallel=options.flag("sequence-parallel"),

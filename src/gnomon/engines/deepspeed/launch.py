@@ -70,7 +70,10 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str]) -> str:
     )
 
 
-EXPRESSED_SETTINGS = ("dp_shard",)
+EXPRESSED_SETTINGS = (
+    "dp_shard",
+    "hpz",
+)
 """Settings that most plans leave alone, and its configuration has."""
 
 
@@ -101,6 +104,8 @@ def config_text(job: TrainingJob) -> str:
 def _zero(job: TrainingJob) -> dict[str, Any]:
     stage = job.recipe.zero
     found: dict[str, Any] = {"stage": stage}
+    if stage == 3 and job.recipe.hpz:
+        found["zero_hpz_partition_size"] = job.recipe.hpz
     if shards := job.recipe.dp_shard if stage == 3 else 0:
         found["mics_shard_size"] = shards * job.strategy.cp
     if stage:

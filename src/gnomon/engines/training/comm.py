@@ -113,7 +113,7 @@ class CommModel:
         where the host has hooks around modules, a pass cannot be faster than those and its launches (`launched_s`)."""
         zero, sharded = self.grid.zero, self.traits.sharded_weights
         first, scatter = self.gathered(held, frozen, narrow), self.scattered(held)
-        regathered = first * (zero == 3)
+        regathered = self.regathered(held, frozen, narrow)
         both = self._at_once(regathered, held)
         there, back = self._overlap(forward_s, first), self._overlap(backward_s, both)
         if launched_s is not None and sharded.modules:
@@ -133,7 +133,7 @@ class CommModel:
         self, input_s: Floats, weight_s: Floats, held: ParamCount, frozen: FrozenWeights, narrow: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Seconds of a layer backward by input and by weight, and what the first of a chunk adds to the former."""
-        regathered = self.gathered(held, frozen, narrow) * (self.grid.zero == 3)
+        regathered = self.regathered(held, frozen, narrow)
         back, weighted = self._overlap(input_s, regathered), self._overlap(weight_s, self._at_once(0.0, held))
         plain = self.grid.zero < 2
         lead = np.where(plain, 0.0, regathered + input_s - back)
@@ -152,14 +152,23 @@ class CommModel:
         overlapped = self.traits.overlaps(self.grid.pp) * self.reduce(held)
         return np.asarray(sm_contention(self.machine.chip.sm_count) * overlapped)
 
-    def gathered(self, held: ParamCount, frozen: FrozenWeights, narrow: Floats | float = 0.0) -> Floats:
+    def regathered(self, held: ParamCount, frozen: FrozenWeights, narrow: Floats | float) -> Floats:
+        """Weights that a backward pass has to gather again: from all ranks that share them out, or from neighbours with
+        a second copy."""
+        near = (_Group(self.grid, "near_shards", ("tp",)), self.shards[1]) if np.any(self.grid.hpz) else self.shards
+        return np.asarray(self.gathered(held, frozen, narrow, near) * (self.grid.zero == 3))
+
+    def gathered(
+        self, held: ParamCount, frozen: FrozenWeights, narrow: Floats | float = 0.0,
+        among: tuple[_Group, _Group] | None = None,
+    ) -> Floats:  # fmt: skip
         """Weights that a forward pass has to gather first, frozen ones with the others. `narrow` of them are multiplied
         in fewer bits."""
         wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
         each, more = self.states.weight_bytes, frozen.bytes(width(self.dtype))
         handled = self._handled(held, each, self.traits.sharded_weights.copied)
         together = ParamCount(held.dense + more / each, held.experts)
-        return np.where(wanted, self._gather(together, narrow) + handled, 0.0)
+        return np.where(wanted, self._gather(together, narrow, among) + handled, 0.0)
 
     def scattered(self, held: ParamCount) -> Floats:
         """Gradients that a backward pass scatters, and sums over replicas."""
@@ -273,12 +282,12 @@ class CommModel:
         kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
         return np.where(kept, self._gather(held, narrow), 0.0)
 
-    def _gather(self, held: ParamCount, narrow: Floats | float) -> Floats:
+    def _gather(self, held: ParamCount, narrow: Floats | float, among: tuple[_Group, _Group] | None = None) -> Floats:
         each = self.states.weight_bytes
         saved = (each - (self.traits.style.recipe.gathered_bytes or each)) * gathers_narrow(self.grid, self.traits)
         share: Floats = np.asarray(np.minimum(narrow / np.maximum(held.total, 1.0), 1.0))
         found: Floats = np.asarray(each - saved * share)
-        return self._collective("all_gather", held, found)
+        return self._collective("all_gather", held, found, among)
 
     def _collective(
         self, op: str, held: ParamCount, each: Floats | float, among: tuple[_Group, _Group] | None = None

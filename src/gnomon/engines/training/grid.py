@@ -27,8 +27,8 @@ NAMED: dict[str, Callable[[int], str]] = {
 }  # fmt: skip
 """The names of what they hold."""
 SELDOM_CHOSEN = (
-    "dp_shard", "tp_overlap", "cp_a2a", "dispatch", "capacity_factor", "pad_to_capacity", "imbalance", "ep_overlap",
-    "fp8_param_gather",
+    "dp_shard", "hpz", "tp_overlap", "cp_a2a", "dispatch", "capacity_factor", "pad_to_capacity", "imbalance",
+    "ep_overlap", "fp8_param_gather",
 )  # fmt: skip
 """Columns of settings of `spec.training.SELDOM`, as `encoded` has them."""
 PARTS = 1_000_000
@@ -81,6 +81,7 @@ class Grid:
     dp_shard: Ints = field(default_factory=_left_out)
     """Data-parallel ranks that share states out; 0 for all. Of all plans where a grid leaves it out, and so are the
     next ones."""
+    hpz: Ints = field(default_factory=_left_out)
     tp_overlap: Ints = field(default_factory=_left_out)
     cp_a2a: Ints = field(default_factory=_left_out)
     dispatch: Ints = field(default_factory=_left_out)
@@ -125,6 +126,11 @@ class Grid:
     def shards(self) -> Ints:
         """Ranks that share states out between them."""
         return self.copies // self.replicas
+
+    @property
+    def near_shards(self) -> Ints:
+        """Ranks that weights are gathered from for a backward pass."""
+        return np.where(self.hpz > 0, self.hpz, self.shards)
 
     @property
     def expert_shards(self) -> Ints:

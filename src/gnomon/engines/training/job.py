@@ -32,6 +32,7 @@ def check_job(job: TrainingJob) -> None:
     check_stages(job.model, job.strategy, job.recipe)
     _check_cuts(job)
     check_shards(job.model, job.strategy, job.recipe)
+    _check_second_copies(job)
     _check_pieces(job)
     check_narrow(job)
 
@@ -52,6 +53,7 @@ def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[
         "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
         "layers_per_stage": strategy.pp == 1 and "one pipeline rank has all layers",
         "dp_shard": strategy.dp == 1 and "one data-parallel rank has no others to replicate it",
+        "hpz": copies == 1 and "one rank has all weights",
         "tp_overlap": strategy.tp == 1 and "one tensor-parallel rank has no collectives to overlap",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
         "cp_a2a": strategy.cp == 1 and "one context-parallel rank has all keys",
@@ -118,6 +120,21 @@ def check_shards(model: Model, strategy: Strategy, recipe: Recipe) -> None:
     if model.is_moe and experts % replicas:
         message = f"{replicas} replicas of {experts} ranks that hold the same experts are no equal parts"
         raise InputError(message, where=where, hint="Use 0, or fewer expert-parallel ranks.")
+
+
+def _check_second_copies(job: TrainingJob) -> None:
+    """A second copy of the weights lies on equal parts of the ranks that share the first out."""
+    strategy, recipe, where = job.strategy, job.recipe, "engine.settings.hpz"
+    copies = strategy.dp * strategy.cp
+    if not recipe.hpz or copies == 1:
+        return
+    if recipe.zero != 3 or recipe.dp_shard:
+        message = "a second copy is of weights that ZeRO 3 shards over all ranks"
+        raise InputError(message, where=where, hint="Set zero to 3 and dp_shard to 0, or leave it out.")
+    if recipe.hpz == 1:
+        message = "a second copy on one rank is all of the weights, which ZeRO 2 keeps"
+        raise InputError(message, where=where, hint="Use 2 or more, or zero 2.")
+    cut(copies, recipe.hpz, "ranks that hold the same weights", where)
 
 
 def _check_pieces(job: TrainingJob) -> None:

@@ -108,6 +108,8 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
         ],
         states.weight_bytes * parameters,
     )
+    second = (grid.zero == 3) & (grid.hpz > 0)
+    weights = weights + states.weight_bytes * parameters * second / np.maximum(grid.hpz, 1)
     one = states.gradient_bytes * np.maximum(largest, ends)
     shared = (grid.zero >= 2) & ~((grid.pp > 1) & traits.whole_sums)
     gradients = states.gradient_bytes * np.where(shared, shared_out, parameters) + np.where(shared, one, 0.0)

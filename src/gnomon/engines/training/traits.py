@@ -157,6 +157,8 @@ class Traits:
     """It can cut collectives of tensor parallelism into pieces that overlap with GEMMs."""
     hybrid_shards: tuple[int, ...] = ()
     """ZeRO stages that it has over some of the data-parallel ranks, with replicas (HSDP)."""
+    second_copies: bool = False
+    """With ZeRO 3, neighbours may hold a second copy of the weights between them (hpZ)."""
     replicas_once: bool = False
     """Gradients that ZeRO 2 and 3 shard are summed over replicas after the last micro-batch, not after each."""
     schedules: tuple[str, ...] = field(default_factory=names)

@@ -34,6 +34,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_shards(job, engine)
     traits = engine.traits(job.model, job.recipe.optimizer, job.dtype)
     check_dtype(job.pool, job.model, job.dtype, traits)
+    check_second_copies(job, engine)
     check_pieces(job, engine)
     check_recompute(job.model, job.recipe.recompute, job.load, traits, engine.title)
     check_gather(job, engine)
@@ -80,6 +81,15 @@ def check_shards(job: TrainingJob, engine: TrainingEngine) -> None:
         hint = f"Use {' or '.join(map(str, has))} as zero, or 0 here." if has else "Use 0, or the engine torchtitan."
         message = f"{engine.title} {engine.version} shards ZeRO {job.recipe.zero} over all data-parallel ranks"
         raise InputError(message, where="engine.settings.dp_shard", hint=hint)
+
+
+def check_second_copies(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise where an engine gathers weights from all ranks that share them out."""
+    asked = job.recipe.hpz and job.strategy.dp * job.strategy.cp > 1
+    if asked and not engine.traits(job.model, job.recipe.optimizer, job.dtype).second_copies:
+        message = f"{engine.title} {engine.version} keeps no second copy of sharded weights"
+        hint = "Leave it out, or use the engine deepspeed."
+        raise InputError(message, where="engine.settings.hpz", hint=hint)
 
 
 def check_pieces(job: TrainingJob, engine: TrainingEngine) -> None:

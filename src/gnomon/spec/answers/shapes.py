@@ -88,6 +88,7 @@ class Inputs(TypedDict, total=False):
     expert_tp: int | None
     layers_per_stage: str
     dp_shard: int
+    hpz: int
     tp_overlap: bool
     cp_a2a: int
     fp8_param_gather: bool

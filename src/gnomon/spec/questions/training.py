@@ -265,6 +265,10 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--ep-overlap", "switch", "", "Whether tokens are exchanged with experts while another micro-batch computes "
         "(Megatron's --overlap-moe-expert-parallel-comm).", default=False,
     )  # fmt: skip
+    hpz: int = flag(
+        "--hpz", "whole", "N", "With --zero 3, neighbouring ranks that hold a second copy of the weights between them, "
+        "which backward passes gather (ZeRO++'s zero_hpz_partition_size).", default=0, least=0, most=MOST_DEGREE,
+    )  # fmt: skip
     layers_per_stage: str | None = flag(
         "--layers-per-stage", "text", "N,N,…", "Layers of every pipeline stage, from the embedding to the head: "
         "10,11,11,8. 0 leaves the embedding or the loss a stage of its own.", default=None,
