@@ -170,68 +170,37 @@ def _permuted(bench: Bench, experts: int, x: Any) -> Iterator[Row]:
 
 
 def routed(bench: Bench) -> Iterator[Row]:
-    """What the built-in runner does around experts, forward and back, with the bytes that it is priced by."""
+    """Rows to experts and back as the built-in runner moves them, and their gradients, with the bytes that they are
+    priced by. What chooses experts is many short kernels, which wait for the host when they are alone."""
     from gnomon.engines.torch.experts import MixtureOfExperts
+    from gnomon.engines.torch.style import routing_streams
     from gnomon.spec import MoeFfn
 
     torch = bench.torch
     for experts, topk, hidden, tokens in ((64, 8, 2048, 8192), (128, 8, 2048, 4096), (8, 2, 4096, 8192)):
         with torch.device("cuda"):
             mixture = MixtureOfExperts(hidden, MoeFfn(experts=experts, topk=topk, inner=256)).bfloat16()
-        scores = bench.random(tokens, experts).requires_grad_()
-        shares, chosen = mixture.shares_of(scores)
+        shares, chosen = mixture.shares_of(bench.random(tokens, experts).requires_grad_())
         order, back, _ = mixture.ordered(chosen)
         rows, given = (bench.random(count, hidden).requires_grad_() for count in (tokens, tokens * topk))
-        sort_us = _captured_us(torch, partial(mixture.ordered, chosen))
-        parts: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
-            "choose": (partial(_first, mixture.shares_of, scores), (scores,), experts * tokens),
-            "permute": (partial(mixture.permuted, rows, order, back), (rows,), given.numel()),
-            "unpermute": (partial(mixture.summed, given, order, back, shares), (given, shares), given.numel()),
+        parts: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
+            "permute": (partial(mixture.permuted, rows, order, back), (rows,)),
+            "unpermute": (partial(mixture.summed, given, order, back, shares), (given, shares)),
         }
-        for name, (run, inputs, values) in parts.items():
-            more = sort_us if name == "choose" else 0.0
-            yield from _both_ways(bench, name, run, inputs, values, topk, more)
-
-
-def _first(function: Callable[..., Any], *operands: Any) -> Any:
-    return function(*operands)[0]
-
-
-def _both_ways(
-    bench: Bench, name: str, run: Callable[[], Any], inputs: tuple[Any, ...], values: int, topk: int, more_us: float
-) -> Iterator[Row]:
-    """A part of the routing and its gradient. `more_us` is what goes with it and has no gradient."""
-    from gnomon.engines.torch.style import routing_streams
-
-    torch, stream = bench.torch, routing_streams(topk)[name]
-    gradient = torch.randn_like(run())
-
-    def there() -> None:
-        with torch.no_grad():
-            run()
-
-    forward_us = _captured_us(torch, there)
-    both_us = _captured_us(torch, lambda: torch.autograd.grad(run(), inputs, gradient))
-    times = {"": (forward_us + more_us, stream), ".backward": (both_us - forward_us, stream.backward)}
-    for kind, (time_us, one) in times.items():
-        sizes = {"bytes_read": 2.0 * values * one.reads, "bytes_written": 2.0 * values * one.writes}
-        yield _row(f"experts.{name}{kind}", "bf16", time_us, **sizes)
-
-
-def _captured_us(torch: Any, run: Callable[[], Any], repeats: int = 30) -> float:
-    """Kernels as they follow each other where the host is ahead: in a CUDA graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    graph.replay()
-    torch.cuda.synchronize()
-    return _wall_us(torch, lambda _i: graph.replay(), repeats)
+        for name, (run, inputs) in parts.items():
+            stream, made = routing_streams(topk)[name], run()
+            with torch.no_grad():
+                forward_us = bench.burst_us(fixed(run))
+            gradient = fixed(torch.autograd.grad, made, inputs, torch.randn_like(made), retain_graph=True)
+            for kind, time_us, one in (
+                ("", forward_us, stream),
+                (".backward", bench.burst_us(gradient), stream.backward),
+            ):
+                sizes = {
+                    "bytes_read": 2.0 * given.numel() * one.reads,
+                    "bytes_written": 2.0 * given.numel() * one.writes,
+                }
+                yield _row(f"experts.{name}{kind}", "bf16", time_us, **sizes)
 
 
 def scaled(bench: Bench) -> Iterator[Row]:

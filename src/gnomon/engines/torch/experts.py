@@ -143,7 +143,7 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
         shares, chosen = self.shares_of(self.router(rows))
         order, back, ends = self.ordered(chosen)
         sent = self.permuted(rows, order, back)
-        found = self.experts(sent, ends) if self.place is None else self._elsewhere(sent, ends, self.place)
+        found = self.experts(sent, ends) if self.place is None else self._on_other_ranks(sent, ends, self.place)
         total = self.summed(found, order, back, shares).view_as(x)
         return total if self.shared is None else total + self._shared(x)
 
@@ -174,7 +174,7 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
         found = self.shared(x)
         return found if self.shared_gate is None else self.shared_gate(x).sigmoid() * found
 
-    def _elsewhere(self, rows: Tensor, ends: Tensor, place: Place) -> Tensor:
+    def _on_other_ranks(self, rows: Tensor, ends: Tensor, place: Place) -> Tensor:
         """Rows through the experts of all ranks, in their order here. Rows come by rank and then by expert, and experts
         take theirs of all ranks together."""
         ep, group = place.size("ep"), place.group("ep")

@@ -64,10 +64,10 @@ def routing_streams(topk: int) -> dict[str, Stream]:
         "unpermute": Stream(3, 2 + 1 / topk, 3 + 2 / topk, 3, 3, 4),
     }
     each = efficiencies()
-    return {
-        name: replace(one, efficiency=each[f"experts.{name}"], gradient_efficiency=each[f"experts.{name}.backward"])
-        for name, one in found.items()
-    }
+    for name in ("permute", "unpermute"):
+        there, back = each[f"experts.{name}"], each[f"experts.{name}.backward"]
+        found[name] = replace(found[name], efficiency=there, gradient_efficiency=back)
+    return found
 
 
 def magnitudes() -> Stream:
