@@ -25,7 +25,7 @@ STATES = ("weights", "gradients", "optimizer", "activations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class RunFigures:
     """Of one run, each by what it is: seconds, and bytes of the fullest rank."""
 
     seconds: Mapping[str, float]
@@ -34,7 +34,7 @@ class Figures:
     """Of all chips together, of the model's own FLOPs, where a step's seconds follow from nothing else."""
 
 
-def figures_of(row: Row) -> Figures:
+def figures_of(row: Row) -> RunFigures:
     """Raises `Unfit` for a row without any."""
     seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
     times = {LAYER if SINGLE_LAYER in row["model"] else STEP: positive(row, seconds)} if seconds else {}
@@ -43,7 +43,7 @@ def figures_of(row: Row) -> Figures:
     rate = flops_per_s(row) * positive(row, "n_gpus") if model else 0.0
     if not times and not memory and not rate:
         raise Unfit("neither a step time nor a rate that gives it, nor memory")
-    return Figures(seconds=times, memory=memory, flops_per_s=rate)
+    return RunFigures(seconds=times, memory=memory, flops_per_s=rate)
 
 
 def _kind(named: str) -> str:
@@ -58,7 +58,7 @@ def _bytes(row: Row) -> float:
     return positive(row, "mem_gb") * (GIB if "GiB" in row["mem_kind"] else GB)
 
 
-def times(figures: Figures, answer: TrainingReport) -> Iterator[tuple[str, float, float, Band]]:
+def times(figures: RunFigures, answer: TrainingReport) -> Iterator[tuple[str, float, float, Band]]:
     """Name, measured, predicted and band of each time of a whole step."""
     step = answer.step_time_s
     measured = dict(figures.seconds)
@@ -68,7 +68,7 @@ def times(figures: Figures, answer: TrainingReport) -> Iterator[tuple[str, float
         yield STEP, measured[STEP], step.value, (step.low, step.high)
 
 
-def memory(figures: Figures, answer: TrainingReport, framework: str) -> Iterator[tuple[str, float, float]]:
+def memory(figures: RunFigures, answer: TrainingReport, framework: str) -> Iterator[tuple[str, float, float]]:
     """Name, measured and predicted of each reading of memory."""
     reserved = answer.reserved_memory_bytes
     said = {

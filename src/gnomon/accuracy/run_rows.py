@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.accuracy.deployment_rows import Row, Unfit, whole
 from gnomon.accuracy.run_columns import completed
-from gnomon.accuracy.run_figures import Figures, figures_of
+from gnomon.accuracy.run_figures import RunFigures, figures_of
 from gnomon.accuracy.run_networks import known, network_of
 from gnomon.errors import InputError
 from gnomon.load import chip
@@ -120,7 +120,7 @@ class RunCase:
     adapters: tuple[int, float, int] | None
     """Of a node, as the source gives them: how many, bytes per second of one, and the chips that share them (0 where it
     does not say). A tray of four chips is a node to some, where the catalog's is the rack that NVLink joins."""
-    figures: Figures
+    figures: RunFigures
     """What was measured."""
     fitted: str
     """What of Gnomon was fitted to it; nothing for most."""
