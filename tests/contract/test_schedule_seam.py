@@ -25,6 +25,8 @@ OTHER_MEANINGS = {
     ("techniques/interleaved.py", "gpipe"): "the technique of that name",
     ("techniques/interleaved.py", "interleaved"): "the technique of that name",
     ("techniques/vocabulary_parallel.py", "gpipe"): "the technique of that name",
+    ("techniques/zeroth_order.py", "gpipe"): "the technique of that name",
+    ("techniques/zeroth_order.py", "interleaved"): "the technique of that name",
     ("techniques/vocabulary_parallel.py", "interleaved"): "the technique of that name",
 }
 

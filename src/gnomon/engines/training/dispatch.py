@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gnomon.errors import InputError
+from gnomon.sim.training import usual_schedule
 from gnomon.spec import Model, Recipe, Strategy
 from gnomon.spec.training import ONCE, ONCE_NARROW
 
@@ -42,7 +43,7 @@ def _check_exchanged(strategy: Strategy, recipe: Recipe) -> None:
     if not recipe.ep_overlap:
         return
     where = "engine.settings.ep_overlap"
-    if strategy.pp > 1 and recipe.schedule != "interleaved":
+    if strategy.pp > 1 and recipe.schedule != usual_schedule(2).name:
         message = f"passes of two micro-batches meet in interleaved pipelines, and the schedule is {recipe.schedule}"
         raise InputError(message, where=where, hint="Use a vp of 2 or more, or a pp of 1.")
     if recipe.recompute.startswith("full"):

@@ -34,8 +34,6 @@ CHOSEN = ("micro_batch", "vp", "schedule", "zero", "recompute", "sequence_parall
 """What they differ in."""
 LEAST_TOKENS = 4096
 """Of a sequence on one rank: context parallelism is for sequences longer than this, in powers of two."""
-DOMINATED = {"gpipe": "1f1b"}
-"""Schedules that take as long as another one, with as many passes in flight or more."""
 MOST_PLANS = 5_000_000
 """More take half a minute and gigabytes."""
 WHOLE_SHARDS = 3
@@ -198,7 +196,8 @@ class Choices:
     def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool, every: bool) -> None:
         self.model, self.traits, self.lean = model, traits, lean
         known = traits.schedules
-        self.schedules = [one for one in known if every or DOMINATED.get(one) not in known]
+        better = usual_schedule(1).name in known
+        self.schedules = [one for one in known if every or not (better and SCHEDULES[one].dominated)]
         self.modes = _modes(model, load, traits)
         self._made: dict[tuple[int, int, bool, tuple[int, ...], bool, int], Ints] = {}
 

@@ -71,6 +71,8 @@ class Schedule:
     """Whether forwards run together with backwards of other micro-batches."""
     ends_on_first: ClassVar[bool] = True
     """Whether the rank of the first stage is the last to end, whatever the times."""
+    dominated: ClassVar[bool] = False
+    """The usual schedule takes as long, with as many passes in flight or fewer."""
     chunks: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most model chunks of a rank (`vp`); None where any number is possible."""
     even_ranks: ClassVar[bool] = False

@@ -14,6 +14,7 @@ from gnomon.spec.workload import Floats
 class GPipe(Schedule):
     name = "gpipe"
     place = 0
+    dominated = True
 
     def fills(self, pp: int) -> int:
         return 1
