@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "settings": ({"settings": {"max_num_seqs": 4}}, r"--set: unknown setting 'max_num_seqs'.*micro_batch"),
     "engine": ({"engine": "vllm"}, r"--engine: vllm does not train.*torch"),
     "heads": ({"on": "H100:3", "tp": 3}, r"--tp: .*Use 2 on H100-SXM-80GB:2 or 4 on H100-SXM-80GB:4"),
-    "experts": ({"model": "qwen3-30b-a3b"}, r"mixtures of experts"),
+    "experts": ({"model": "qwen3-30b-a3b", "engine": "torch@2.0"}, r"mixtures of experts"),
 }
 
 

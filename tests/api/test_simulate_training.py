@@ -212,7 +212,7 @@ NEAREST: dict[str, tuple[dict[str, Any], str, str]] = {
         "interleaved schedule",
     ),
     "nobody to interleave with": ({"on": "H100", "vp": 2}, "--pp", "Use 2 on H100-SXM-80GB:2."),
-    "context parallel": ({"on": "H100:2", "cp": 2, "engine": "torch"}, "--cp", "Use 1."),
+    "context parallel": ({"on": "H100:2", "cp": 2, "engine": "transformers"}, "--cp", "Use 1."),
     "expert parallel": ({"on": "H100", "ep": 2}, "--ep", "Use 1."),
     "states shared out before their time": (
         {"on": "H100:4", "zero": 1, "engine": "megatron@2.4"},

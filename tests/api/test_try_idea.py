@@ -148,7 +148,7 @@ def test_a_paper_that_is_listed_says_so() -> None:
     """And what it needs of Gnomon, and the technique that comes closest."""
     with pytest.raises(gnomon.GnomonError, match="splitwise is modelled, not built as a technique"):
         gnomon.try_idea("splitwise", model="qwen3-8b", on="H200:1")
-    message = r"zo2 is listed, .* it needs streamed-weights \(partly\) .*\. offload-optimizer comes closest"
+    message = r"zo2 is listed, .* it needs streamed-weights \(partly\) .*\. offload-parameters comes closest"
     with pytest.raises(gnomon.GnomonError, match=message):
         gnomon.try_idea("zo2", model="qwen3-8b", on="H200:1")
     with pytest.raises(gnomon.GnomonError, match=r"cuda is listed, .* so it cannot be tried\. See"):

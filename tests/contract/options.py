@@ -452,6 +452,12 @@ plan train qwen2-vl-2b --cluster H100:2 --seq 2048 --global-batch 4 --images 1
   --images 2
   --image 640x480
   --freeze vision
+plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4 --tokens 1B
+  --objective fewest-gpus --deadline 30d
+  --deadline 1h
+  --budget 1
+  --fewest-gpus --deadline 30d
+  --longest-context
 plan train t5-large --cluster H100:2 --seq 512 --global-batch 4
   --source 128
 plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 4 --dtype fp8-current

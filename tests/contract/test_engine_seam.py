@@ -48,6 +48,10 @@ OTHER_MEANINGS = {
     ("engines/vllm/roles.py", "disaggregation_mode"): "an option of Dynamo's worker",
     ("engines/trtllm/roles.py", "disaggregation_mode"): "an option of Dynamo's worker",
     ("engines/torchtitan/network.py", "attn_backend"): "an argument of TorchTitan's layers",
+    (
+        "engines/deepspeed/offload.py",
+        "block_size",
+    ): "bytes of a read from disk, in the `aio` of DeepSpeed's configuration",
     ("engines/transformers/imported.py", "block_size"): "the tokens of a sequence in run_clm.py",
 }
 SERVING_ONLY = [info.name for info in engines.engines() if info.serves]

@@ -85,7 +85,7 @@ def test_more_data_parallel_ranks_need_no_more(engine: str, optimizer: str) -> N
 def test_fuller_recomputation_needs_no_more(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
     totals = peaks(found)
-    for low, high in pairwise(np.unique(found.grid.recompute)):
+    for low, high in pairwise(np.intersect1d(found.grid.recompute, range(len(RECOMPUTE)))):
         less, more = np.array(list(pairs(found.grid, "recompute", low, high))).T
         assert np.all(totals[more] <= totals[less])
         kept = found.figures.saved_activation_bytes
@@ -96,6 +96,8 @@ def test_fuller_recomputation_needs_no_more(engine: str) -> None:
 def test_a_cut_sequence_needs_no_more(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
     whole, cut = np.array(list(pairs(found.grid, "sequence_parallel", 0, 1))).T
+    same = found.grid.recompute[cut] < len(RECOMPUTE)  # by operator, results of collectives stay that are not needed
+    whole, cut = whole[same], cut[same]
     assert np.all(found.figures.saved_activation_bytes[cut] < found.figures.saved_activation_bytes[whole])
     assert np.all(peaks(found)[cut] < peaks(found)[whole])
 

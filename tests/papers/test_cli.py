@@ -210,10 +210,10 @@ def test_what_a_listed_paper_needs(capsys: Out) -> None:
     assert [(one["name"], one["cluster"], one["state"]) for one in shown["needs"]] == [
         (one, "offload-tiers", mechanism(one).state) for one in ("streamed-weights", "zeroth-order-step")
     ]
-    assert shown["closest"]["technique"] == "offload-optimizer" and shown["closest"]["papers"][0] == "zero-offload"
+    assert shown["closest"]["technique"] == "offload-parameters"
     said = " ".join(text(capsys, "show", "zo2").split())
-    assert "needs streamed-weights" in said and "closest offload-optimizer" in said
-    assert "next: gnomon try offload-optimizer --model" in said
+    assert "needs streamed-weights" in said and "closest offload-parameters" in said
+    assert "next: gnomon try offload-parameters --model" in said
     none = answer(capsys, "show", "cuda")
     assert none["needs"] == [] and none["closest"] is None and none["clusters"] == []
 

@@ -386,7 +386,7 @@ def trained_plan(**changes: Any) -> TrainingPlanReport:
         "label": "TP 8, PP 2, VP 6, DP 2, micro-batch 1, selective recompute, ZeRO-1, interleaved",
         "bound_s": 30.95,
         "runner_up": {"label": "TP 4, PP 4, DP 2, micro-batch 2", "step_time_s": 31.2, "why": "0.97% slower"},
-        "rejected": {"does not fit in memory": 9_870_113, "cannot be quicker": 1_828_402, "timed and slower": 12},
+        "rejected": {"does not fit in memory": 9_870_113, "cannot be faster": 1_828_402, "timed and slower": 12},
         "shortage_bytes": (0.2 * GIB, 61.0 * GIB),
         "command": "torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py",
         "inputs": {

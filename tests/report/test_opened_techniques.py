@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_the_fullest_moment_is_the_reported_peak(case: str) -> None:
         still = sum(parts[name] for name in ("weights", "gradients", "optimizer", "buffers"))
         assert min(moment.bytes for moment in moments) == pytest.approx(still, rel=1e-9)
         assert moments[-1].time_s == pytest.approx(found.step_time_s.value)
-        assert [moment.time_s for moment in moments] == sorted(moment.time_s for moment in moments)
+        assert all(before.time_s <= after.time_s + 1e-12 for before, after in pairwise(moments))
 
 
 @pytest.mark.parametrize("case", ["checkpoints", "vocabulary-parallel", "offload-optimizer"])

@@ -88,7 +88,7 @@ def mixed_report(mixture: Mixture, found: Quickest, alone: TrainingPlanReport, a
         runner_up=second,
         rejected={
             "does not fit in memory": mixture.grid.size - fit,
-            "cannot be quicker": fit - found.evaluated,
+            "cannot be faster": fit - found.evaluated,
             "timed and slower": found.evaluated - 1,
         },
         shortage_bytes=(0.0, 0.0),

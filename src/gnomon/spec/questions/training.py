@@ -124,7 +124,7 @@ class TrainingQuestion(RunQuestion):
         "Megatron's --mtp-num-layers.", default=0, least=0, most=MOST_MTP,
     )  # fmt: skip
     fp8_param_gather: bool = flag(
-        "--fp8-param-gather/--no-fp8-param-gather", "switch", "", "Whether weights are kept and gathered in the format "
+        "--fp8-param-gather", "switch", "", "Whether weights are kept and gathered in the format "
         "of their GEMMs, as Megatron's option of this name and torchao's enable_fsdp_float8_all_gather do.",
         default=False,
     )  # fmt: skip

@@ -104,7 +104,7 @@ class TrainingObjective(ABC):
     sets_tokens: ClassVar[bool] = False
     """Whether the value is the tokens of the run."""
     equal: ClassVar[str] = "equal in time"
-    pruned: ClassVar[str] = "cannot be quicker"
+    pruned: ClassVar[str] = "cannot be faster"
     timed: ClassVar[str] = "timed and slower"
 
     def behind(self, more: float) -> str:

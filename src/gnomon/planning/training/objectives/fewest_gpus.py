@@ -21,7 +21,7 @@ class FewestGpus(TrainingObjective):
 
     name = FEWEST
     unit = "GPUs"
-    pruned = "cannot keep the limits on fewer GPUs, nor be quicker on as many"
+    pruned = "cannot keep the limits on fewer GPUs, nor be faster on as many"
 
     def score(self, runs: Runs, limits: Limits) -> Floats:
         return runs.step_s * runs.within(limits)
