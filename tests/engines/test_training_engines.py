@@ -151,8 +151,8 @@ def device_only(found: Search, tdp_w: float | None = None) -> StepTable:
 
 @EVERY
 def test_recomputing_more_never_takes_less(engine: str) -> None:
-    """On the device at full clock: the host takes longer over a step that is recomputed selectively, and the power limit
-    slows the mean of a step that computes more of its time."""
+    """On the device at full clock: the host takes longer over a step that is recomputed selectively, and under a power
+    limit the clock is that of the mean power of a step."""
     found = search("llama-3.1-8b", "H100:16", engine)
     plain = device_only(found, tdp_w=1e6)
     for low, high in pairwise(np.intersect1d(found.grid.recompute, range(len(RECOMPUTE)))):

@@ -340,8 +340,8 @@ def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> Laye
 
 
 def _beside_backward(wire: CommModel, unit: LayerCost) -> tuple[Floats, Floats]:
-    """Seconds of exchanges with experts that overlap with passes of another micro-batch, of a layer's forward and of its
-    backward, where all forwards and backwards but those of the warm-up and of the end are paired: the mean over
+    """Seconds of exchanges with experts, of a layer's forward and of its backward, that overlap with passes of another
+    micro-batch, where all forwards and backwards but those of the warm-up and of the end are paired: the mean over
     the passes that a step's time is made of. No pass is faster than its launches."""
     grid = wire.grid
     if not np.any(grid.beside_backward):
