@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden references accuracy modules catalog hardware fit-page papers clean
+.PHONY: lab-results lab-keep help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden references accuracy modules catalog hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,7 +112,10 @@ hardware: catalog ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware
 
 lab-results: $(STAMP) ## predict the stored runs of the lab again
-	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/index/*/lab.json
+	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/index/*/lab*.json
+
+lab-keep: $(STAMP) ## keep results of `gnomon lab run --out-dir FROM` in the papers' folders
+	$(BIN)/python -m gnomon.lab.keep $(FROM)/*.json
 
 papers: $(STAMP) ## build the papers' index, compute their figures, write docs/papers.md
 	$(BIN)/python -m gnomon.papers.build

@@ -12,7 +12,17 @@ from gnomon.cli.app import COMMANDS, build
 from gnomon.cli.run import run
 from gnomon.errors import LONGEST_TEXT
 
-REPEATED = {"--set", "--with", "--slo", "verify --rate", "lab run --size", "sweep --join", "simulate serve --pool"}
+REPEATED = {
+    "--set",
+    "--with",
+    "--slo",
+    "verify --rate",
+    "lab run --size",
+    "lab predict --size",
+    "lab predict --rates",
+    "sweep --join",
+    "simulate serve --pool",
+}
 """Flags that may be given several times: their values are gathered."""
 
 

@@ -213,6 +213,7 @@ plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 16; papers app
 accuracy
 accuracy --chip H100 --family gemm
 lab
+lab predict gptq
 launch plan.yaml --dry-run
 """.strip().splitlines()  # noqa: E501
 """Command lines that end with others to go on with, in one folder one after the other."""

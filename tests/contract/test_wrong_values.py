@@ -50,6 +50,7 @@ LINES = {
     "fit": "fit llama-3.2-1b --on H100",
     "history": "history",
     "import": "import 'vllm serve llama-3.2-1b' --on H100",
+    "lab predict": "lab predict gptq",
     "lab run": "lab run gptq",
     "launch": f"launch {PLAN} --dry-run",
     "models": "models",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,23 +15,32 @@ from gnomon.errors import InputError, UnknownNameError
 from gnomon.lab import EXPERIMENTS, experiment
 from gnomon.lab.base import (
     PREDICTIONS,
+    UNITS,
+    Amounts,
     Check,
     Compared,
     Findings,
     LabClaim,
+    LabRow,
     LabRun,
     Outcome,
     Predicted,
+    Rates,
+    RateUnknown,
     Sustained,
     beaten,
     parse_sizes,
     row_from_dict,
     row_to_dict,
 )
-from gnomon.lab.deep_optimizer_states import Rates, best_stride, seconds_per_parameter
+from gnomon.lab.batch import BatchLimits, run_batch, to_dict
+from gnomon.lab.experiments.deep_optimizer_states import Queues, best_stride, seconds_per_parameter
 from gnomon.lab.int4 import rows_of, tiles
+from gnomon.lab.keep import keep
+from gnomon.load.chips import chip as find_chip
 from gnomon.papers.executed import executed
 from gnomon.papers.executed import outcome as stored_outcome
+from gnomon.papers.index import file_of
 
 
 @pytest.mark.parametrize("slug", EXPERIMENTS)
@@ -45,6 +55,33 @@ def test_every_experiment(slug: str) -> None:
         assert size.least <= size.default <= size.most
     assert found.read_sizes({}, "cuda") == {size.name: size.default for size in found.sizes}
     assert found.read_sizes({}, "cpu") == {size.name: size.on_cpu for size in found.sizes}
+
+
+RATE = ("_bytes_s", "_parameters_s", "_flops_s", "_hz")
+
+
+@pytest.mark.parametrize("slug", EXPERIMENTS)
+def test_every_prediction_is_of_a_row_that_has_not_run(slug: str) -> None:
+    """From the chip and from rates of the machine alone, at any sizes."""
+    found, chip = experiment(slug), find_chip("H200")
+    assert all(name.endswith(RATE) for name in found.rates), "a rate, not a time of the run"
+    rates = Rates(names=found.rates, measured=dict.fromkeys(found.rates, 1e10))
+    for device in ("cuda", "cpu"):
+        rows = found.rows(found.read_sizes({}, device))
+        assert len({row.what for row in rows}) == len(rows)
+        for row in rows:
+            assert row.unit in UNITS
+            told = found.predict(row, rates, chip)
+            assert told is None or (told.by and told.kind in PREDICTIONS and 0 < told.gain < math.inf)
+
+
+def test_a_prediction_is_given_rates_and_no_times() -> None:
+    rates = Rates(names=("link_bytes_s", "cpu_hz"), measured={"link_bytes_s": 5, "iteration_s": 1.0})
+    assert rates["link_bytes_s"] == 5.0
+    with pytest.raises(RateUnknown, match="cpu_hz"):
+        rates["cpu_hz"]
+    with pytest.raises(KeyError, match="iteration_s is not among the rates"):
+        rates["iteration_s"]
 
 
 def test_sizes_are_read_and_refused() -> None:
@@ -112,8 +149,23 @@ def test_the_headline_of_a_burst_is_what_is_sustained_or_nothing() -> None:
     assert row_from_dict(told) == kept
 
 
+def test_a_gain_may_be_of_bytes_or_error() -> None:
+    """Whatever its seconds are."""
+    half = row(6.0, deferred_s=5.0, unit="bytes", amounts=Amounts(plain=8e9, technique=2e9))
+    assert half.gain == 4.0 and not half.burst and half.burst_gain is None
+    (told,) = outcome(rows=(half,)).to_dict()["compared"]
+    assert (told["unit"], told["amounts"]) == ("bytes", {"plain": 8e9, "technique": 2e9})
+    assert row_from_dict(told) == half and half.row == LabRow(what="a step", unit="bytes")
+    assert row(6.0, unit="error", amounts=Amounts(plain=0.0, technique=0.0)).gain is None
+    for wrong in ({"unit": "bytes"}, {"amounts": Amounts(plain=1, technique=1)}, {"unit": "joules"}):
+        with pytest.raises(InputError, match="a step"):
+            row(2.0, **wrong)
+
+
 @pytest.mark.parametrize("kind", PREDICTIONS)
 def test_only_a_prediction_of_what_ran_is_one(kind: str) -> None:
+    of_seconds = Predicted.of_seconds(3.0, 1.5, "its profile").to_dict()
+    assert of_seconds == {"gain": 2.0, "by": "its profile", "kind": "prediction", "plain_s": 3.0, "technique_s": 1.5}
     found = row_to_dict(row(2.0), Predicted(gain=1.4, by="its profile", kind=kind))
     assert found["predicted_gain"] == (1.4 if kind == "prediction" else None)
     assert found["prediction"] == {"gain": 1.4, "by": "its profile", "kind": kind}
@@ -138,11 +190,11 @@ def test_stored_results_say_all_of_it(slug: str) -> None:
 
 
 def test_the_stride_balances_the_queues() -> None:
-    slow_cpu = Rates(up_bytes_s=55e9, down_bytes_s=55e9, cpu_parameters_s=1e9, gpu_parameters_s=100e9)
+    slow_cpu = Queues(up_bytes_s=55e9, down_bytes_s=55e9, cpu_parameters_s=1e9, gpu_parameters_s=100e9)
     assert best_stride(slow_cpu, 12) == 2
     # One parameter in two: 14 bytes each way against one on the CPU.
     assert seconds_per_parameter(slow_cpu, 2) == pytest.approx(max(1 / 1e9, 14 / 55e9) / 2)
-    slow_link = Rates(up_bytes_s=5e9, down_bytes_s=5e9, cpu_parameters_s=1e9, gpu_parameters_s=100e9)
+    slow_link = Queues(up_bytes_s=5e9, down_bytes_s=5e9, cpu_parameters_s=1e9, gpu_parameters_s=100e9)
     # Four on the CPU take as long as 12 + 4 x 2 bytes on the link.
     assert best_stride(slow_link, 12) == 5
     assert best_stride(slow_link, 4) == 4
@@ -162,6 +214,15 @@ def test_tiles_cover_every_row_and_split_no_further_than_groups() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["run"], "SLUG: give experiments by name, or --all"),
+        (["run", "gptq", "--all", "--out-dir", "x"], "SLUG: give experiments by name, or --all"),
+        (["run", "gptq", "datastates-llm"], "SLUG: 2 experiments need a folder"),
+        (["run", "gptq", "--seconds", "5"], "--seconds: is for --out-dir"),
+        (["run", "--all", "--out-dir", "x", "--size", "m=1"], "--size: is for one experiment"),
+        (["run", "--all", "--out-dir", "x", "--device", "tpu"], "--device: 'tpu' is not a device"),
+        (["predict", "gptqq"], "unknown experiment 'gptqq'"),
+        (["predict", "--size", "m=1"], "--size: is for one experiment"),
+        (["predict", "gptq", "--on", "H20000"], "unknown chip"),
         (["run", "gptqq"], "unknown experiment 'gptqq'. Near: gptq"),
         (["run", "gptq", "--size", "layer"], "--size: 'layer' is not name=value"),
         (["run", "gptq", "--size", "layer=x"], "--size layer: 'x'"),
@@ -198,3 +259,64 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert all(slug in text for slug in EXPERIMENTS)
     assert "--size parameters=" in text
+    assert run(["lab", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["experiments"]
+    assert [entry["slug"] for entry in listed] == list(EXPERIMENTS)
+    assert all({"slug", "ran_on", "gain", "predicted", "checks"} <= set(entry) for entry in listed)
+    assert run(["lab", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["experiments"] == listed
+
+
+def test_what_a_run_will_find_is_told_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["lab", "predict", "deep-optimizer-states", "--on", "H200", "--json"]
+    assert run(words) == 0
+    (found,) = json.loads(capsys.readouterr().out)["predicted"]
+    lacking = {row["what"]: row["lacks"] for row in found["rows"]}
+    assert lacking.pop("update phase, stride 1") is None
+    assert lacking and set(lacking.values()) == {"cpu_update_parameters_s"}
+    file = str(file_of("deep-optimizer-states", "lab.json"))
+    assert run([*words, "--rates", file]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["predicted"]
+    stored = {row["what"]: row for row in json.loads(Path(file).read_text())["compared"]}
+    for told in found["rows"]:
+        there = stored[told["what"]]["prediction"]
+        assert (told["prediction"] or {}).get("gain") == (there or {}).get("gain")
+    assert run([*words[:3], "--on", "H100", "--rates", file]) == 2
+    assert "was run on NVIDIA H200" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")
+def test_a_batch_needs_torch_before_it_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lab", "run", "--all", "--out-dir", str(tmp_path), "--device", "cpu"]) == 2
+    assert "pip install 'gnomon[torch]'" in capsys.readouterr().err
+
+
+def test_a_batch_stops_in_time(tmp_path: Path) -> None:
+    """A log says why one failed, and none is started where too little time is left."""
+    limits = BatchLimits(seconds=60, total_s=1)
+    (one,) = run_batch(["gptq"], "cpu", tmp_path, limits, lambda _: None)
+    assert (one.state, one.file, one.log) == ("not started", None, None)
+    (one,) = run_batch(["no-such"], "cpu", tmp_path, BatchLimits(seconds=60), lambda _: None)
+    assert one.state == "failed" and "unknown experiment" in Path(one.log or "").read_text()
+    assert not to_dict([one], "cpu")["ok"]
+
+
+def kept_result(folder: Path, **changed: Any) -> Path:
+    path = folder / "out.json"
+    found = {"schema": "gnomon.lab/1", "slug": "gptq", "ok": True, "device": "NVIDIA H200", "date": "2026-12-01"}
+    path.write_text(json.dumps(found | {"wall_s": 1.0} | changed))
+    return path
+
+
+def test_a_later_result_is_kept_beside_the_first(tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    (index / "gptq").mkdir(parents=True)
+    names = [keep(kept_result(tmp_path, wall_s=float(turn)), index) for turn in (1, 2, 3)]
+    assert [path.name for path in names if path] == [
+        "lab.json", "lab-nvidia-h200-2026-12-01.json", "lab-nvidia-h200-2026-12-01-2.json"
+    ]  # fmt: skip
+    assert keep(kept_result(tmp_path, wall_s=2.0, notes=["predicted again"]), index) is None
+    assert json.loads((index / "gptq" / "lab.json").read_text())["wall_s"] == 1.0
+    for wrong, said in ({"ok": False}, "checks failed"), ({"device": "cpu"}, "CPU"), ({"slug": "x"}, "no paper"):
+        with pytest.raises(InputError, match=said):
+            keep(kept_result(tmp_path, **wrong), index)

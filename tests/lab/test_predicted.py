@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnomon.lab import experiment
-from gnomon.lab.datastates_llm import sustained
+from gnomon.lab.experiments.datastates_llm import sustained
 from gnomon.lab.predicted import updated_outcome
 from gnomon.papers.executed import FILE, executed
 from gnomon.papers.index import file_of

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,9 +23,10 @@ from gnomon.lab import EXPERIMENTS, experiment, int4, quantise  # noqa: E402
 from gnomon.lab.base import Findings  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Blocked, Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
-from gnomon.lab.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
-from gnomon.lab.deep_optimizer_states import apart, narrow_apart  # noqa: E402
+from gnomon.lab.experiments.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
+from gnomon.lab.experiments.deep_optimizer_states import apart, narrow_apart  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded, adamw  # noqa: E402
+from gnomon.lab.ranks import run_ranks  # noqa: E402
 from gnomon.lab.run import run  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -80,35 +83,53 @@ def test_checks_hold_and_nothing_is_timed(slug: str) -> None:
     outcome = run(slug, {}, "cpu", compute_only)
     assert outcome.ok, [check for check in outcome.findings.checks if not check.ok]
     assert outcome.findings.compared
-    assert all(row.gain is None for row in outcome.findings.compared)
+    assert all(row.gain is None for row in outcome.findings.compared if row.unit == "seconds")
     assert any("nothing is timed" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize("slug", EXPERIMENTS)
+def test_rows_are_known_before_they_run(slug: str) -> None:
+    """What is predicted is what runs: the same rows, with the same shapes."""
+    found, sizes = experiment(slug), small(slug)
+    ran = {row.what: row for row in found.work(Bench(torch, "cpu", compute_only), sizes).compared}
+    for planned in found.rows(sizes):
+        assert planned.shape.items() <= ran[planned.what].shape.items()
+        assert planned.unit == ran[planned.what].unit
+    assert not found.rows(sizes) or {row.what for row in found.rows(sizes)} == set(ran)
+
+
+def test_listing_and_predicting_load_no_torch() -> None:
+    words = "import sys; from gnomon.cli.run import run; run(['lab', 'list', '--json']); run(['lab', 'predict'])"
+    check = "; assert not {'torch', 'triton'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", words + check], check=True, stdout=subprocess.DEVNULL, timeout=120)
 
 
 @pytest.mark.parametrize("slug", EXPERIMENTS)
 def test_a_device_with_times_gives_gains_and_rates(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int4, "fused", lambda torch, tile, x, packed: int4.plainly(torch, x, packed))
-    monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
-    monkeypatch.setattr("gnomon.lab.datastates_llm.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("gnomon.lab.experiments.gptq.EXACT", 2.0**-5)
+    monkeypatch.setattr("gnomon.lab.experiments.datastates_llm.CHUNK_BYTES", 1000)
     monkeypatch.setattr("gnomon.lab.decoder.VOCABULARY", 64)
-    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 2)
+    monkeypatch.setattr("gnomon.lab.experiments.gptq.copies_for", lambda _: 2)
     found: Findings = experiment(slug).work(Pretended(), small(slug))
     assert all(check.ok for check in found.checks), found.checks
     assert all(row.gain and row.gain > 0 for row in found.compared)
     json.dumps(dict(found.facts), allow_nan=False)
+    assert set(experiment(slug).rates) <= set(found.facts)
     wanted = {
-        "deep-optimizer-states": {"cpu_update_parameters_s", "host_to_gpu_bytes_s", "gpu_to_host_bytes_s", "stride"},
+        "deep-optimizer-states": {"stride"},
         "gptq": {"rounding_s", "layer_parameters"},
         "datastates-llm": {"disk_write_bytes_s", "gpu_to_host_bytes_s", "checkpoint_bytes", "modes"}
         | {"iteration_s", "update_s", "losses", "plain_losses_apart"},
     }
-    assert wanted[slug] <= set(found.facts)
+    assert wanted.get(slug, set()) <= set(found.facts)
 
 
 def test_a_kernel_that_cannot_be_built_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("no such instruction")
 
-    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
+    monkeypatch.setattr("gnomon.lab.experiments.gptq.copies_for", lambda _: 1)
     monkeypatch.setattr(int4, "fused", broken)
     with pytest.raises(CalibrationError, match="no such instruction"):
         experiment("gptq").work(Pretended(), small("gptq"))
@@ -119,8 +140,8 @@ def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pyte
         found = int4.plainly(torch, x, packed)
         return found if tile.kernel == "gemm" else 1.1 * found
 
-    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
-    monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
+    monkeypatch.setattr("gnomon.lab.experiments.gptq.copies_for", lambda _: 1)
+    monkeypatch.setattr("gnomon.lab.experiments.gptq.EXACT", 2.0**-5)
     monkeypatch.setattr(int4, "fused", sometimes)
     found = experiment("gptq").work(Pretended(), small("gptq") | {"m": 16})
     bad = [check.what for check in found.checks if not check.ok]
@@ -319,3 +340,29 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     if not torch.cuda.is_available():
         assert cli(["lab", "run", "gptq"]) == 2
         assert "no CUDA device" in capsys.readouterr().err
+
+
+def test_a_batch_goes_on_after_one_that_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["lab", "run", "--device", "cpu", "--out-dir", str(tmp_path), "--json"]
+    assert cli([*words, "gptq", "--seconds", "1"]) == 1
+    (killed,) = json.loads(capsys.readouterr().out)["runs"]
+    assert killed["state"] == "killed" and not (tmp_path / "gptq.json").exists()
+    assert cli([*words, "gptq", "deep-optimizer-states"]) == 0
+    assert [run["state"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["ok", "ok"]
+    assert json.loads((tmp_path / "gptq.json").read_text())["ok"]
+    before = (tmp_path / "gptq.json").read_bytes()
+    assert cli([*words, "gptq"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["state"] == "there already"
+    assert (tmp_path / "gptq.json").read_bytes() == before
+
+
+def _summed(rank: int, world: int, factor: float) -> float:
+    import torch.distributed as dist
+
+    value = torch.tensor([factor * (rank + 1)])
+    dist.all_reduce(value)
+    return float(value) + rank
+
+
+def test_ranks_are_processes_of_one_group() -> None:
+    assert run_ranks(2, _summed, 10.0) == [30.0, 31.0]

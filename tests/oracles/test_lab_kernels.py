@@ -17,7 +17,7 @@ pytestmark = pytest.mark.oracle
 INTERPRETED = """
 import torch
 from gnomon.lab import int4, quantise
-from gnomon.lab.gptq import EXACT
+from gnomon.lab.experiments.gptq import EXACT
 from gnomon.lab.int4_vector import FAR_MASK, vector
 generator = torch.Generator().manual_seed(1)
 k, n = 384, 72

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
-from gnomon.lab.deep_optimizer_states import _checks, _Reference  # noqa: E402
+from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
 
 pytestmark = pytest.mark.oracle

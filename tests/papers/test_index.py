@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gnomon.errors import InputError, UnknownNameError
 from gnomon.papers import build, entries, index
 from gnomon.papers.answers import listed, search
 from gnomon.papers.base import STATUSES
+from gnomon.papers.executed import result_of, results_of
 
 ENTRY = """
 title: "A Paper"
@@ -272,6 +274,9 @@ ROW = {"what": "a step", "gain": 2.0, "deferred_s": 0.0, "plain": {"seconds": 4.
             ROW | {"prediction": {"gain": 2.0, "by": "its times", "kind": "identity"}},
             "'prediction' lacks 'by' or a 'kind'",
         ),
+        (ROW | {"unit": "joules"}, "'unit' is 'joules'"),
+        (ROW | {"unit": "bytes"}, "'gain' is of bytes, and 'amounts' lacks plain or technique"),
+        (ROW | {"unit": "error", "amounts": {"plain": 3.0, "technique": 1.0}}, "'gain' is 2, but its amounts give 3"),
         (
             ROW | {"predicted_gain": 2.0, "prediction": {"gain": 2.0, "by": "Marlin", "kind": "other kernel"}},
             "'predicted_gain' is only for the kind 'prediction'",
@@ -282,3 +287,15 @@ def test_a_comparison_that_says_nothing(row: Any, message: str, own: OwnIndex) -
     with pytest.raises(InputError) as caught:
         own.execute("cuda", compared=[{"what": "fine", "gain": None, "deferred_s": 0}, row])
     assert f"papers/index/cuda/lab.json, compared 2: {message}" in str(caught.value)
+
+
+def test_the_newest_result_is_shown_and_the_others_are_kept(own: OwnIndex) -> None:
+    own.execute("cuda")
+    first = json.loads((own.folder / "cuda" / "lab.json").read_text())
+    own.write("cuda", "lab-nvidia-h200-2026-12-01.json", json.dumps(first | {"date": "2026-12-01"}))
+    found = results_of(index.folder_of("cuda"))
+    assert [one["date"] for one in found] == ["2026-11-15", "2026-12-01"]
+    assert result_of(index.folder_of("cuda")) == found[-1]
+    own.write("cuda", "lab-nvidia-h200-2026-12-02.json", json.dumps(first | {"ok": False}))
+    with pytest.raises(InputError, match=r"lab-nvidia-h200-2026-12-02\.json: its checks failed"):
+        own.build()

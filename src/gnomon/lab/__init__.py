@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 from gnomon.errors import unknown_name
 from gnomon.lab.base import Experiment
 
+_FOLDER = Path(__file__).with_name("experiments")
 EXPERIMENTS = {
-    "deep-optimizer-states": "gnomon.lab.deep_optimizer_states",
-    "gptq": "gnomon.lab.gptq",
-    "datastates-llm": "gnomon.lab.datastates_llm",
+    path.stem.replace("_", "-"): f"gnomon.lab.experiments.{path.stem}"
+    for path in sorted(_FOLDER.glob("*.py"))
+    if not path.stem.startswith("_")
 }
-"""Modules by the paper's slug. Each has `EXPERIMENT`."""
+"""Modules by the paper's slug, found by their files. Each has `EXPERIMENT` and imports neither PyTorch nor Triton."""
 
 
 def experiment(slug: str) -> Experiment:

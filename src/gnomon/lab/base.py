@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from gnomon.errors import InputError, unknown_name
+from gnomon.spec import Chip
 from gnomon.units import parse_whole
 
 SCHEMA = "gnomon.lab/1"
@@ -15,6 +16,8 @@ DEFERRED = 0.01
 PREDICTIONS = ("prediction", "fit", "other kernel")
 """Kinds of predictions: independent of the run; by a formula with a constant fitted to this run; of another kernel than
 the one that ran. What follows from the row's own times is an identity and none of these."""
+UNITS = ("seconds", "bytes", "error")
+"""What a gain is of: plain over technique."""
 Tell = Callable[[str], None]
 """A progress callback."""
 
@@ -71,12 +74,33 @@ class Sustained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Bytes or errors of both versions, for a gain that is not of seconds."""
+
+    plain: float
+    technique: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRow:
+    """What is compared, known before it runs: all that a prediction sees of it."""
+
+    what: str
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "seconds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """The baseline and the technique on the same work. `deferred_s` is work that the technique had left when its clock
     stopped: a gain that excludes it is that of a burst."""
 
     what: str
     shape: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "seconds"
+    """One of `UNITS`: what the paper's technique reduces."""
+    amounts: Amounts | None = None
+    """Where the unit is bytes or error."""
     plain: LabRun
     technique: LabRun
     deferred_s: float
@@ -86,10 +110,20 @@ class Compared:
     of_paper: bool = True
     """Whether this is what the paper proposes, or an alternative."""
 
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS or (self.unit == "seconds") != (self.amounts is None):
+            raise InputError(f"a gain of '{self.unit}' with amounts {self.amounts}", where=self.what)
+
+    @property
+    def row(self) -> LabRow:
+        """The row without anything that was measured."""
+        return LabRow(what=self.what, shape=self.shape, unit=self.unit)
+
     @property
     def burst(self) -> bool:
-        """Whether the technique's seconds leave work for later."""
-        return bool(self.technique.seconds and self.deferred_s > DEFERRED * self.technique.seconds)
+        """Whether the technique's seconds leave work for later, and the gain is of seconds."""
+        timed = self.technique.seconds if self.amounts is None else None
+        return bool(timed and self.deferred_s > DEFERRED * timed)
 
     @property
     def burst_gain(self) -> float | None:
@@ -98,7 +132,10 @@ class Compared:
 
     @property
     def gain(self) -> float | None:
-        """Sustained speedup of the technique; None where it is not known."""
+        """Sustained gain of the technique in its unit; None where it is not known."""
+        if self.amounts is not None:
+            known = self.amounts.plain > 0 and self.amounts.technique > 0
+            return self.amounts.plain / self.amounts.technique if known else None
         if self.sustained is not None:
             return self._over(self.sustained.seconds)
         return None if self.burst else self._over(self.technique.seconds)
@@ -114,8 +151,18 @@ class Predicted:
     gain: float
     by: str
     """The kernel or formula, and its inputs."""
-    kind: str
+    kind: str = "prediction"
     """One of `PREDICTIONS`."""
+    plain_s: float | None = None
+    technique_s: float | None = None
+
+    @classmethod
+    def of_seconds(cls, plain_s: float, technique_s: float, by: str) -> Self:
+        """The prediction of both versions' seconds."""
+        return cls(gain=plain_s / technique_s, by=by, plain_s=plain_s, technique_s=technique_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +220,7 @@ class Outcome:
             "sizes": dict(self.sizes),
             "checks": [asdict(check) | {"ok": check.ok} for check in found.checks],
             "compared": [row_to_dict(row, self.predicted.get(row.what)) for row in found.compared],
+            "predicted_at_run": {what: one.to_dict() for what, one in self.predicted.items()},
             "comparable": {"claim": self.claim.what, "comparable": self.claim.comparable, "why": self.claim.why},
             "references": {name: asdict(row) for name, row in found.references.items()},
             "facts": dict(found.facts),
@@ -188,9 +236,14 @@ class Outcome:
 def row_to_dict(row: Compared, predicted: Predicted | None) -> dict[str, Any]:
     """A row as JSON has it. `predicted_gain` is set only for a prediction of the kernel that ran; `prediction` has any
     prediction and its kind."""
+    gains = {"gain": row.gain, "burst": row.burst, "burst_gain": row.burst_gain}
+    return asdict(row) | gains | predicted_to_dict(predicted)
+
+
+def predicted_to_dict(predicted: Predicted | None) -> dict[str, Any]:
+    """The part of a row's JSON that later models may change."""
     gain = predicted.gain if predicted and predicted.kind == "prediction" else None
-    gains = {"gain": row.gain, "burst": row.burst, "burst_gain": row.burst_gain, "predicted_gain": gain}
-    return asdict(row) | gains | {"prediction": asdict(predicted) if predicted else None}
+    return {"predicted_gain": gain, "prediction": predicted.to_dict() if predicted else None}
 
 
 def row_from_dict(row: Mapping[str, Any]) -> Compared:
@@ -198,6 +251,8 @@ def row_from_dict(row: Mapping[str, Any]) -> Compared:
     return Compared(
         what=row["what"],
         shape=row["shape"],
+        unit=row.get("unit", "seconds"),
+        amounts=Amounts(**row["amounts"]) if row.get("amounts") else None,
         plain=LabRun(**row["plain"]),
         technique=LabRun(**row["technique"]),
         deferred_s=row["deferred_s"],
@@ -219,9 +274,38 @@ def beaten(rows: Sequence[Compared]) -> tuple[str, ...]:
     )
 
 
+class RateUnknown(Exception):
+    """A rate of the machine that a prediction needs and that nobody measured yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Rates of the machine that a prediction may read: those an experiment names, never times of the row itself."""
+
+    names: tuple[str, ...]
+    measured: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self.names:
+            raise KeyError(f"{name} is not among the rates that the experiment names")
+        found = self.measured.get(name)
+        if found is None:
+            raise RateUnknown(name)
+        return float(found)
+
+
+def _unpredicted(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
+    return None
+
+
+def _unplanned(sizes: Mapping[str, int]) -> Sequence[LabRow]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A technique and its baseline. `work(bench, sizes)` runs both on a `Bench`."""
+    """A technique and its baseline. `work(bench, sizes)` runs both on a `Bench`; `predict` says beforehand what it will
+    find."""
 
     slug: str
     title: str
@@ -230,6 +314,13 @@ class Experiment:
     claim: LabClaim
     sizes: tuple[Size, ...]
     work: Callable[[Any, Mapping[str, int]], Findings]
+    rows: Callable[[Mapping[str, int]], Sequence[LabRow]] = _unplanned
+    """What it compares, before it runs; what a run adds to a row's shape is not needed to predict it."""
+    predict: Callable[[LabRow, Rates, Chip], Predicted | None] = _unpredicted
+    rates: tuple[str, ...] = ()
+    """Facts that `predict` reads: rates of the machine, measured separately."""
+    fitted_to: tuple[tuple[str, str], ...] = ()
+    """Runs that a constant of its formula is fitted to: device and date."""
 
     def read_sizes(self, given: Mapping[str, str], device: str) -> dict[str, int]:
         """All sizes: those given as strings, checked, and the device's defaults for the others."""

@@ -17,6 +17,8 @@ UNFOLDED_FROM = 64
 """Rows from which dequantizing the weights first is tried too."""
 FUSED = ("vector", "gemm", "turned")
 """Prefixes of kernels that dequantize inside the GEMM."""
+UNFOLDED = "unfolded"
+"""Prefix of the one that dequantizes its weights first."""
 Call = Callable[[Any, int4.Packed], Any]
 
 
@@ -40,7 +42,7 @@ def ways_of(bench: Bench, x: Any, packed: int4.Packed) -> dict[str, Call]:
     tiles = int4.tiles(m, packed.n, packed.groups, bench.processors)
     ways: dict[str, Call] = {tile.name: partial(int4.fused, torch, tile) for tile in tiles}
     if m >= UNFOLDED_FROM:
-        ways["unfolded, then torch.matmul"] = partial(int4.unfolded, torch)
+        ways[f"{UNFOLDED}, then torch.matmul"] = partial(int4.unfolded, torch)
     return ways
 
 

@@ -24,8 +24,7 @@ CPU_NOTE = "run on a CPU: results are checked, nothing is timed"
 def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome:
     """Run an experiment. Raises before any work where a name, size, package or GPU is missing."""
     chosen = experiment(slug)
-    if device not in DEVICES:
-        raise InputError(f"'{device}' is not a device", where="--device", hint=f"Use {' or '.join(DEVICES)}.")
+    check_device(device)
     sizes = chosen.read_sizes(given, device)
     torch = _torch(device)
     card, notes = _checked_card() if device == "cuda" else (None, (CPU_NOTE,))
@@ -38,6 +37,7 @@ def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome
         hint = f"Give smaller sizes; `gnomon lab` lists those of {slug}."
         raise CalibrationError(f"out of GPU memory: {str(failure).splitlines()[0]}", hint=hint) from None
     name = str(torch.cuda.get_device_name(0)) if device == "cuda" else "cpu"
+    rows = [row.row for row in findings.compared] if device == "cuda" else []
     return Outcome(
         slug=slug,
         title=chosen.title,
@@ -50,8 +50,19 @@ def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome
         notes=notes,
         wall_s=time.monotonic() - start,
         claim=chosen.claim,
-        predicted=predictions(slug, findings, name),
+        predicted=predictions(chosen, rows, findings.facts, name),
     )
+
+
+def check_device(device: str) -> None:
+    if device not in DEVICES:
+        raise InputError(f"'{device}' is not a device", where="--device", hint=f"Use {' or '.join(DEVICES)}.")
+
+
+def check_machine(device: str) -> None:
+    """Raise where it is no device, or PyTorch or the GPU is missing."""
+    check_device(device)
+    _torch(device)
 
 
 def _torch(device: str) -> Any:

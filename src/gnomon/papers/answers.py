@@ -61,7 +61,7 @@ def show(slug: str, *, folder: str | Path | None = None, allow_code: bool = Fals
     where its Python is allowed to run."""
     from gnomon.lab import EXPERIMENTS
     from gnomon.papers import reproduce
-    from gnomon.papers.executed import result_of
+    from gnomon.papers.executed import results_of
     from gnomon.papers.nearest import closest, needs
     from gnomon.techniques import for_paper
 
@@ -91,7 +91,7 @@ def show(slug: str, *, folder: str | Path | None = None, allow_code: bool = Fals
         expected=() if result else _expected(book, entry),
         paper=row,
         result=result,
-        lab=result_of(own_folder) if own_folder.file("lab.json").exists() else None,
+        lab=ran[-1] if (ran := results_of(own_folder)) else None,
         not_run=reproduce.NOT_RUN if entry.slug in book.reproduced and forbidden else "",
     )
 

@@ -1,4 +1,8 @@
-"""Shipped results of `gnomon lab` (`lab.json` of a paper's folder): its technique against the baseline on a GPU."""
+"""Shipped results of `gnomon lab`: its technique against the baseline on a GPU.
+
+The first is `lab.json` of a paper's folder; each later run is kept beside it as `lab-DEVICE-DATE.json`, and the newest
+is what pages show.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from functools import cache
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.lab.base import DEFERRED, PREDICTIONS, SCHEMA
+from gnomon.lab.base import DEFERRED, PREDICTIONS, SCHEMA, UNITS
 from gnomon.load.files import read_json
 from gnomon.papers.index import PaperFolder, folder_of
 
 FILE = "lab.json"
+PATTERN = "lab*.json"
 NEEDED = ("slug", "ok", "device", "date", "compared", "comparable")
 
 
@@ -25,14 +30,29 @@ def executed() -> frozenset[str]:
 
 @cache
 def outcome(slug: str) -> dict[str, Any]:
-    """The lab result of a paper that ships."""
+    """The newest lab result of a paper that ships."""
     return result_of(folder_of(slug))
 
 
+def results_of(folder: PaperFolder) -> list[dict[str, Any]]:
+    """All lab results in a paper's folder, the oldest first; those of one day by name."""
+    return sorted(
+        (_checked(folder, path.name) for path in folder.matching(PATTERN)), key=lambda found: str(found["date"])
+    )
+
+
 def result_of(folder: PaperFolder) -> dict[str, Any]:
-    """The lab result in a paper's folder. A run whose checks failed, or on a CPU, is rejected."""
-    where, slug = folder.place(FILE), folder.slug
-    found = read_json(folder.file(FILE))
+    """The newest lab result in a paper's folder."""
+    found = results_of(folder)
+    if not found:
+        raise InputError("no such file", where=folder.place(FILE))
+    return found[-1]
+
+
+def _checked(folder: PaperFolder, name: str) -> dict[str, Any]:
+    """A lab result. A run whose checks failed, or on a CPU, is rejected."""
+    where, slug = folder.place(name), folder.slug
+    found = read_json(folder.file(name))
     if found.get("schema") != SCHEMA:
         raise InputError(f"schema '{found.get('schema')}' is not {SCHEMA}", where=where)
     for name in NEEDED:
@@ -62,7 +82,10 @@ def _check_compared(rows: Any, where: str) -> None:
             raise InputError("lacks 'what' (text) or 'gain'", where=spot)
         for name in ("gain", "burst_gain", "predicted_gain"):
             _check_gain(row.get(name), name, spot)
-        _check_burst(row, spot)
+        if row.get("unit", "seconds") == "seconds":
+            _check_burst(row, spot)
+        else:
+            _check_amounts(row, spot)
         _check_prediction(row, spot)
 
 
@@ -70,6 +93,22 @@ def _check_gain(gain: Any, name: str, spot: str) -> None:
     known = isinstance(gain, (int, float)) and not isinstance(gain, bool) and math.isfinite(gain) and gain > 0
     if gain is not None and not known:
         raise InputError(f"'{name}' is {gain!r}, not a number above zero", where=spot)
+
+
+def _check_amounts(row: Mapping[str, Any], spot: str) -> None:
+    """Check a gain of bytes or error: its unit is known and it is the ratio of its amounts."""
+    amounts = row.get("amounts") or {}
+    if row["unit"] not in UNITS:
+        raise InputError(f"'unit' is {row['unit']!r}", where=spot, hint=f"Use {', '.join(UNITS)}.")
+    for name in ("plain", "technique"):
+        _check_gain(amounts.get(name), f"amounts {name}", spot)
+    if row["gain"] is None:
+        return
+    if not all(amounts.get(name) for name in ("plain", "technique")):
+        raise InputError(f"'gain' is of {row['unit']}, and 'amounts' lacks plain or technique", where=spot)
+    expected = amounts["plain"] / amounts["technique"]
+    if not math.isclose(row["gain"], expected, rel_tol=1e-6):
+        raise InputError(f"'gain' is {row['gain']:.4g}, but its amounts give {expected:.4g}", where=spot)
 
 
 def _check_burst(row: Mapping[str, Any], spot: str) -> None:

@@ -15,7 +15,7 @@ from gnomon.load.files import read_text
 from gnomon.papers.base import RECALLED, STATUSES, TOPICS, Claim, Paper, Reproduction, seal
 from gnomon.papers.claims import quantities
 from gnomon.papers.clusters import mechanisms
-from gnomon.papers.executed import result_of
+from gnomon.papers.executed import results_of
 from gnomon.papers.expected import one_of, read_reproduction, texts, words
 from gnomon.papers.index import PaperFolder, folder_of, folders
 
@@ -112,9 +112,7 @@ def _claim(given: Fields) -> Claim:
 
 def _status(entry: Fields, folder: PaperFolder, computed: Reproduction | None) -> tuple[str, str]:
     """The status, and what is not reproduced and why: from the folder's other files, else from the entry."""
-    ran = folder.file("lab.json").exists()
-    if ran:
-        result_of(folder)
+    ran = bool(results_of(folder))
     if computed is not None:
         for name in filter(entry.has, ("status", "why")):
             hint = "Leave it out: it follows from figures.py, and `missing` says what is left out and why."

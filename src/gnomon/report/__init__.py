@@ -38,6 +38,8 @@ REPORTS = {
     "gnomon.calibrate.quick/1": "gnomon.report.calibrate_quick",
     "gnomon.lab/1": "gnomon.report.lab",
     "gnomon.lab.list/1": "gnomon.report.lab",
+    "gnomon.lab.batch/1": "gnomon.report.lab",
+    "gnomon.lab.predict/1": "gnomon.report.lab",
     "gnomon.chips/1": "gnomon.report.chips",
     "gnomon.chips.new/1": "gnomon.report.chips",
     "gnomon.models/1": "gnomon.report.models",

@@ -9,10 +9,20 @@ from gnomon.report.text import Style, digits, headed, next_steps, table
 from gnomon.spec.answers import Result
 from gnomon.units import format_bytes, format_count, format_duration
 
+GAINS = {
+    "seconds": "the plain version's speed",
+    "bytes": "less memory than the plain version",
+    "error": "less error than the plain version",
+}
+"""A gain in words, by what it is of."""
+
 
 def render(answer: Result, style: Style) -> str:
     payload = answer.to_dict()
-    return _list(payload, style) if "experiments" in payload else _outcome(payload, style)
+    for key, told in (("experiments", _list), ("runs", _batch), ("predicted", _preview)):
+        if key in payload:
+            return told(payload, style)
+    return _outcome(payload, style)
 
 
 def _list(payload: Mapping[str, Any], style: Style) -> str:
@@ -20,11 +30,39 @@ def _list(payload: Mapping[str, Any], style: Style) -> str:
     for entry in payload["experiments"]:
         lines += [f"{style.strong(entry['slug'])}  {entry['title']}", f"  checks that {entry['checks']}"]
         if entry["gain"]:
-            lines += [f"  ran on {entry['ran_on']}: {times(entry['gain'])} the plain version's speed, sustained"]
+            lines += [f"  ran on {entry['ran_on']}: {times(entry['gain'])} {GAINS[entry['unit']]}, sustained"]
         rows = [(f"--size {size['name']}=", format_count(size["default"]), size["what"]) for size in entry["sizes"]]
         lines += [*table(rows, "<><"), ""]
     lines += ["  needs PyTorch: pip install 'gnomon[torch]'; without a GPU, --device cpu checks and times nothing", ""]
     return "\n".join([*lines, *next_steps("gnomon lab run gptq", "gnomon lab run gptq --device cpu")])
+
+
+def _batch(payload: Mapping[str, Any], style: Style) -> str:
+    rows = [(run["slug"], run["state"], run["file"] or run["log"] or "", run["why"]) for run in payload["runs"]]
+    return "\n".join(
+        [style.strong(f"the lab on {payload['device']}"), *table(rows, "<<<<"), "", *next_steps("gnomon lab")]
+    )
+
+
+def _preview(payload: Mapping[str, Any], style: Style) -> str:
+    lines = []
+    for found in payload["predicted"]:
+        lines += [f"{style.strong(found['slug'])} on {payload['device']}: {found['title']}"]
+        if not found["rows"]:
+            lines += ["  nothing is predicted: what it measures is not known from the chip"]
+        rows = [
+            (row["what"], prediction(row) + _of(row), f"needs {row['lacks']}" if row["lacks"] else "")
+            for row in found["rows"]
+        ]
+        lines += [*(table(rows, "<><") if rows else ()), *footnotes(found["rows"]), ""]
+    lines += ["  rates that were measured on the machine: --rates FILE.json of a run there", ""]
+    return "\n".join([*lines, *next_steps(f"gnomon lab run {payload['predicted'][0]['slug']} --out measured.json")])
+
+
+def _of(row: Mapping[str, Any]) -> str:
+    """What a gain is of, where that is not seconds."""
+    unit = row.get("unit", "seconds")
+    return f" of {unit}" if unit != "seconds" and (row.get("gain") or row.get("prediction")) else ""
 
 
 def _outcome(payload: Mapping[str, Any], style: Style) -> str:
@@ -59,7 +97,7 @@ def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> lis
                 row["what"],
                 format_duration(plain["seconds"]),
                 format_duration(mine["seconds"]),
-                times(row["gain"]) or "not known",
+                (times(row["gain"]) or "not known") + _of(row),
                 times(row["burst_gain"]),
                 prediction(row),
                 f"{max(plain['spread'], mine['spread']):.0%}",

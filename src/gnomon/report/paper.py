@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.report.lab import comparable, footnotes, prediction
+from gnomon.report.lab import GAINS, comparable, footnotes, prediction
 from gnomon.report.papers import REPRODUCED, WIDTH, amount, facts, figure_rows, grounds, status_words, wrapped
 from gnomon.report.text import INDENT, Style, digits, next_steps, plural, table, words
 
@@ -118,7 +118,7 @@ def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
     """What was run, and how many times faster it was than the plain version, sustained."""
     told = [style.strong(f"run on {found['device']}, {found['date']}")]
     for row in found["compared"]:
-        gain = f"{digits(row['gain'])}x the plain version's speed" if row["gain"] else "not known"
+        gain = f"{digits(row['gain'])}x {GAINS[row.get('unit', 'seconds')]}" if row["gain"] else "not known"
         burst = f" sustained, {digits(row['burst_gain'])}x in a burst" if row.get("burst_gain") else ""
         ours = f"; predicted {prediction(row)}" if prediction(row) else ""
         told += wrapped(f"{row['what']}: {gain}{burst}{ours}")

@@ -1,4 +1,4 @@
-"""One folder per paper: `paper.yaml`, with `figures.py` where it is reproduced and `lab.json` where it was run."""
+"""One folder per paper: `paper.yaml`, with `figures.py` where it is reproduced and `lab*.json` where it was run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class PaperFolder:
     def file(self, name: str) -> Path:
         """The path of one of its files, which may not exist."""
         return self.path / name
+
+    def matching(self, pattern: str) -> list[Path]:
+        """Its files that match a pattern, by name."""
+        return sorted(self.path.glob(pattern))
 
     def place(self, name: str) -> str:
         """One of its files as errors name it."""

@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, Size
+import numpy as np
+
+from gnomon.cost.host_link import SUSTAINED
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import Bench
 from gnomon.lab.offload import STATES, HostUpdate, InterleavedUpdates, Offloaded, adamw
+from gnomon.spec import Chip
+from gnomon.techniques.offload_optimizer import UPDATE_BYTES, update_s
 
 STATE_BYTES = 4 * STATES
 """Of one parameter: fp32 weight, momentum and variance."""
@@ -23,8 +28,12 @@ WIDEST = 8
 """Largest stride that the rule considers."""
 
 
+UPDATES_SHARE = 0.46
+"""Share of memory bandwidth that a host's updates reach, as for the hosts of the catalog."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class Queues:
     """Rates of the machine, each measured alone: bytes per second of the link, parameters per second of updates."""
 
     up_bytes_s: float
@@ -33,7 +42,7 @@ class Rates:
     gpu_parameters_s: float
 
 
-def seconds_per_parameter(rates: Rates, stride: int) -> float:
+def seconds_per_parameter(rates: Queues, stride: int) -> float:
     """Seconds per parameter of an update that fetches every `stride`-th subgroup, with overlapping queues."""
     on_cpu = stride - 1
     moved = STATE_BYTES + NARROW_BYTES * on_cpu
@@ -46,7 +55,7 @@ def seconds_per_parameter(rates: Rates, stride: int) -> float:
     return longest / stride
 
 
-def best_stride(rates: Rates, subgroups: int) -> int:
+def best_stride(rates: Queues, subgroups: int) -> int:
     """The stride with the shortest slowest queue. The CPU always updates a part, as in the paper."""
     return min(range(2, max(2, min(WIDEST, subgroups)) + 1), key=lambda stride: seconds_per_parameter(rates, stride))
 
@@ -161,7 +170,7 @@ def narrow_apart(mine: Any, theirs: Any, wide: Any) -> float:
     return math.inf if math.isnan(worst) else worst
 
 
-def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates | None]:
+def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Queues | None]:
     """Whether PyTorch's fused CPU update is the faster one, and measured rates; overwrites the states."""
     torch, size = bench.torch, data.pieces[0].size
     states, near = data.states[0], bench.empty(size, dtype=torch.float32)
@@ -182,7 +191,7 @@ def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates |
     update = min(bench.seconds(lambda: adamw(bench, mine, near, 0)) for _ in range(4))
     if not bench.timed:
         return True, {}, None
-    rates = Rates(
+    rates = Queues(
         up_bytes_s=4 * size / up,
         down_bytes_s=4 * size / down,
         cpu_parameters_s=size / min(ways.values()),
@@ -197,6 +206,30 @@ def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates |
         "cpu_threads": torch.get_num_threads(),
     }
     return ways[True] <= ways[False], facts, rates
+
+
+def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
+    """The formula of plans, with this host's rates."""
+    stride, parameters = int(row.shape["stride"]), float(row.shape["parameters"])
+    if stride < 2:  # everything on the chip is no offloaded update
+        return None
+    host = rates["cpu_update_parameters_s"]
+    link = min(rates["host_to_gpu_bytes_s"], rates["gpu_to_host_bytes_s"])
+    memory = SUSTAINED * host * UPDATE_BYTES / UPDATES_SHARE
+    here = parameters / rates["gpu_update_parameters_s"]
+    plain, strided = (
+        float(update_s(np.array(parameters), turns, host, memory, link, here * turns)) for turns in (0.0, 1 / stride)
+    )
+    by = "the formula of offload-optimizer, with the rates of copies and updates that the run measured separately"
+    return Predicted(gain=plain / strided, by=by)
+
+
+def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
+    """Its strides without the rule's, which rests on measured rates."""
+    subgroups = math.ceil(sizes["parameters"] / sizes["subgroup"])
+    strides = {min(sizes["stride"], subgroups) or 1, *range(1, min(4, subgroups) + 1)}
+    shape = {"parameters": sizes["parameters"]}
+    return tuple(LabRow(what=f"update phase, stride {one}", shape=shape | {"stride": one}) for one in sorted(strides))
 
 
 EXPERIMENT = Experiment(
@@ -217,4 +250,8 @@ EXPERIMENT = Experiment(
         Size("repeats", "timed updates", default=3, on_cpu=1, most=1000),
     ),
     work=work,
+    rows=rows,
+    predict=predict,
+    rates=("cpu_update_parameters_s", "gpu_update_parameters_s", "host_to_gpu_bytes_s", "gpu_to_host_bytes_s"),
+    fitted_to=(("NVIDIA H200", "2026-11-15"),),  # offload_optimizer.BANDWIDTH_CONTENTION
 )

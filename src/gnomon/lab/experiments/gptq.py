@@ -11,9 +11,11 @@ from typing import Any
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
 from gnomon.errors import InputError, MissingExtraError
 from gnomon.lab import int4, quantise
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRun, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
-from gnomon.lab.int4_ways import FUSED, fastest, nothing_runs, tried, ways_of
+from gnomon.lab.int4_ways import FUSED, UNFOLDED, fastest, nothing_runs, tried, ways_of
+from gnomon.lab.priced import gemm_s, machine_of, stream_s
+from gnomon.spec import Chip
 
 SHAPES = ((8192, 8192), (28672, 8192), (4096, 14336))
 """(n, k) of large decoders' GEMMs."""
@@ -223,6 +225,24 @@ def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weig
     )
 
 
+def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
+    """Weights dequantized before the GEMM, where that is what ran; else a serving engine's kernel."""
+    machine, (m, n, k) = machine_of(chip), (int(row.shape[name]) for name in ("m", "n", "k"))
+    wide = gemm_s(machine, m, n, k)
+    if not str(row.shape.get("way", "")).startswith(UNFOLDED):
+        by = f"vLLM's Marlin kernel on {chip.name}, not the Triton kernel of this row"
+        return Predicted(gain=wide / gemm_s(machine, m, n, k, "int4-weights"), by=by, kind="other kernel")
+    unfolded = wide + stream_s(machine, float(row.shape["technique_bytes"]), float(row.shape["plain_bytes"]))
+    by = f"{chip.name}'s bf16 GEMM and a kernel that dequantizes the weights, as this row does"
+    return Predicted(gain=wide / unfolded, by=by)
+
+
+def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
+    shapes = [(sizes["n"], sizes["k"])] if sizes["n"] else SHAPES
+    counts = [sizes["m"]] if sizes["m"] else ROWS
+    return tuple(LabRow(what=f"m {m}, n {n}, k {k}", shape={"m": m, "n": n, "k": k}) for n, k in shapes for m in counts)
+
+
 EXPERIMENT = Experiment(
     slug="gptq",
     title="GPTQ: four-bit weights rounded by the Hessian, and GEMMs that read them",
@@ -242,4 +262,6 @@ EXPERIMENT = Experiment(
         Size("m", "rows of a GEMM; 0: from 1 to 2,048", default=0, on_cpu=5, least=0, most=2**16),
     ),
     work=work,
+    rows=rows,
+    predict=predict,
 )
