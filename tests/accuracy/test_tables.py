@@ -95,6 +95,7 @@ def test_a_kind_without_a_formula_is_counted() -> None:
     assert len(left.listed()) == 4
 
 
+@pytest.mark.slow
 def test_several_processes_find_the_same() -> None:
     pair = [(cut(long(table(name)), 60), chip(name)) for name in ("H100-SXM-80GB", "A100-SXM-80GB")]
     assert operators(pair, LeftOut(), jobs=2) == operators(pair, LeftOut())

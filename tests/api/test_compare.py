@@ -59,6 +59,7 @@ def test_serving_plans_under_the_first_ones_load(plan: Plan, tmp_path: Path) -> 
     assert all(value["low"] < value["value"] < value["high"] for value in row["values"])
 
 
+@pytest.mark.slow
 def test_a_load_that_is_given_goes_before_the_plans_own(plan: Plan) -> None:
     usual, busy = compare(plan, plan), compare(plan, plan, rate=12)
     assert (usual.on["rate_per_s"], busy.on["rate_per_s"]) == (8.0, 12.0)
@@ -211,6 +212,7 @@ def test_a_damaged_answer_is_refused_by_its_field(path: tuple[str, ...], value: 
         compare(tmp_path / "damaged.json", tmp_path / "damaged.json")
 
 
+@pytest.mark.slow
 def test_plans_of_pools_have_the_figures_of_their_simulation() -> None:
     """Behind the same router, under a load alike, but for its first and last requests; for a million tokens at the
     load's own rate."""

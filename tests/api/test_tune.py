@@ -56,6 +56,7 @@ def test_what_is_slow_is_named_with_its_flag(found: TunedPlan) -> None:
     assert sequences.flags[0].startswith("--max-num-seqs ")
 
 
+@pytest.mark.slow
 def test_a_change_has_the_figures_that_its_plan_has(found: TunedPlan) -> None:
     """What is proposed, asked about by itself, is measured the same."""
     change = found.changes[0]
@@ -72,6 +73,7 @@ def test_the_best_plan_is_no_dearer_than_any_single_change(found: TunedPlan) -> 
     )
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_that_of_a_search(found: TunedPlan) -> None:
     """With its figures and intervals, though nothing is run to compare it with."""
     kept = {"max_model_len": found.now.plan.engine.settings["max_model_len"]}
@@ -83,6 +85,7 @@ def test_the_best_plan_is_that_of_a_search(found: TunedPlan) -> None:
     assert (ours.value, ours.low, ours.high) == (theirs.value, theirs.low, theirs.high)
 
 
+@pytest.mark.slow
 def test_changes_and_search_say_how_far_they_are() -> None:
     told: list[tuple[int, int]] = []
     gnomon.tune(COMMAND, on="H100:1", slo=GOALS, progress=lambda done, total: told.append((done, total)), **LOAD)
@@ -134,13 +137,13 @@ def test_commands_are_compared_with_plans() -> None:
         gnomon.compare("examples/plan.yaml", "examples/plan.yaml", on="H100")
 
 
-@pytest.mark.battery(2)
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [
-        (
+        pytest.param(
             "python -m sglang.launch_server --model-path llama-3.1-8b --max-running-requests 16",
             "--max-running-requests ",
+            marks=pytest.mark.slow,
         ),
         (
             "echo 'cuda_graph_config: null' > a.yaml; trtllm-serve llama-3.1-8b --config a.yaml",

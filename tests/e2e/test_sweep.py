@@ -57,6 +57,7 @@ def count(out: Path) -> int:
     return out.read_bytes().count(b"\n") if out.exists() else 0
 
 
+@pytest.mark.slow
 def test_killed_twice_it_comes_out_the_same(file: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     assert run(file, whole).returncode == 0
