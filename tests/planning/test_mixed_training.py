@@ -134,8 +134,8 @@ def test_money_and_work_are_those_of_both_kinds() -> None:
     hourly = sum(count * price for count, price in zip(gpus, prices, strict=True))
     assert best.cost_usd == pytest.approx(best.step_time_s.value / 3600 * hourly)
     assert best.run["cost_usd"] == pytest.approx(best.run["steps"] * best.cost_usd)
-    assert best.run["steps"] == -(-1e9 // (32 * 1024))
-    assert best.tokens_per_s_per_gpu == pytest.approx(32 * 1024 / best.step_time_s.value / 8)
+    assert best.run["steps"] == -(-1e9 // (32 * JOB["seq"]))
+    assert best.tokens_per_s_per_gpu == pytest.approx(32 * JOB["seq"] / best.step_time_s.value / 8)
     assert "4 x H100-SXM-80GB + 4 x A100-SXM-80GB" in answer.title
     assert "a step of 32 sequences" in answer.title
     assert f"together  H100-SXM-80GB:4: {fast['replicas']} replicas of" in str(answer)
