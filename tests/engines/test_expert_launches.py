@@ -162,3 +162,15 @@ def test_small_kernels_are_as_many_as_an_engine_says() -> None:
     there, back = training_engine("megatron").traits(QWEN).style.routing_kernels
     node = next(node for node in layer_of().nodes if node.name == "ffn.choose")
     assert (sum(op.count for op in node.forward), sum(op.count for op in node.dgrad)) == (1 + there, 1 + back)
+
+
+def test_a_prediction_says_what_the_host_adds() -> None:
+    def lines(**settings: Any) -> dict[str, tuple[float, str]]:
+        asked = {"on": "B200", "phase": "train", "batch": 1, "tokens": 4096, "engine": "megatron"}
+        found = gnomon.predict("qwen3-30b-a3b", **asked, settings=settings)
+        assert sum(line.time_s.value for line in found.breakdown) == pytest.approx(found.time_s.value, rel=1e-6)
+        return {line.op: (line.time_s.value, line.bound) for line in found.breakdown}
+
+    seconds, bound = lines()["kernel launches"]
+    assert (bound, seconds > 0.5) == ("host", True)
+    assert "kernel launches" not in lines(cuda_graphs=True, **STATIC)

@@ -148,7 +148,8 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     read_bytes, made = n * writer.value, n * (SCORE_BYTES + MAP_BYTES)
     chosen = Elementwise(name="ffn.choose", rows=cut.rows, read_per_row=read_bytes, written_per_row=made)
     back = replace(chosen, name="ffn.choose.by_input", read_per_row=made, written_per_row=read_bytes)
-    there, again = (_small_kernels(writer, n, many) for many in writer.style.routing_kernels)
+    sides = zip(("", ".by_input"), writer.style.routing_kernels, strict=True)
+    there, again = (_small_kernels(writer, f"ffn.choose.small{side}", n, many) for side, many in sides)
     yield TapeNode(
         name="ffn.choose",
         forward=(chosen, *there),
@@ -159,9 +160,9 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     )
 
 
-def _small_kernels(writer: Writer, experts: int, many: int) -> tuple[Op, ...]:
+def _small_kernels(writer: Writer, name: str, experts: int, many: int) -> tuple[Op, ...]:
     """Of a router and a dispatcher, each over a byte for every token and expert."""
-    name, rows, each = "ffn.choose.small", writer.cut.rows, experts * MAP_BYTES
+    rows, each = writer.cut.rows, experts * MAP_BYTES
     small = Elementwise(name=name, rows=rows, read_per_row=each, written_per_row=each, count=many)
     return (small,) if many else ()
 
