@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import gnomon
@@ -78,8 +78,9 @@ def test_the_host_waits_before_experts_whose_rows_are_counted() -> None:
     assert back.awaited_kernels == 0
 
 
+@example(launch_s=3e-5, device=9e-3, share=0.3, before=40, after=200, slowdown=1.1)
 @given(
-    launch_s=st.floats(0, 1e-3), device=st.floats(0, 1e-2), share=st.floats(0, 1), before=st.integers(0, 300),
+    launch_s=st.floats(0, 1e-4), device=st.floats(0, 1e-2), share=st.floats(0, 1), before=st.integers(0, 300),
     after=st.integers(0, 300), slowdown=st.floats(1, 1.5),
 )  # fmt: skip
 def test_a_pass_takes_what_the_slower_of_device_and_host_does(
@@ -160,6 +161,7 @@ def test_small_kernels_are_as_many_as_an_engine_says() -> None:
     (ffn,) = {block.ffn for block in QWEN.blocks}
     assert isinstance(ffn, MoeFfn)
     there, back = training_engine("megatron").traits(QWEN).style.routing_kernels
+    assert min(there, back) > 0
     node = next(node for node in layer_of().nodes if node.name == "ffn.choose")
     assert (sum(op.count for op in node.forward), sum(op.count for op in node.dgrad)) == (1 + there, 1 + back)
 
