@@ -176,3 +176,11 @@ def test_a_prediction_says_what_the_host_adds() -> None:
     seconds, bound = lines()["kernel launches"]
     assert (bound, seconds > 0.5) == ("host", True)
     assert "kernel launches" not in lines(cuda_graphs=True, **STATIC)
+
+
+def test_atomics_follow_the_processors_of_a_chip_not_its_memory() -> None:
+    own = training_engine("megatron").traits(QWEN)
+    chips = [parse_pool(name).chip for name in ("H100", "H200", "B200")]
+    seconds_of_a_byte = [1 / (own.on_chip(one).style.scattered * one.memory_bandwidth_bytes_s) for one in chips]
+    assert seconds_of_a_byte == pytest.approx([1 / (own.atomic_bytes_s * one.sm_count) for one in chips])
+    assert training_engine("torch").traits(QWEN).on_chip(chips[0]).style.scattered is None
