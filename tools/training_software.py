@@ -2,6 +2,7 @@
 
     python -m tools.training_software efficiency    kernels of PyTorch 2.0 relative to today's: writes software.yaml
     python -m tools.training_software unaligned     heads whose width is no multiple of 8, in early cuBLAS
+    python -m tools.training_software experts       small kernels around Megatron-LM's experts, rows added by atomics
     python -m tools.training_software spread        what is left between systems, by engine and version
     python -m tools.training_software report        errors, order of pairs, fits and coverage on the rows kept out
 
@@ -14,9 +15,9 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +30,7 @@ from gnomon.accuracy.deployment_rows import Unfit
 from gnomon.accuracy.published import training_steps
 from gnomon.accuracy.run_rows import NEEDED, RunCase, kept_out, run_case_of
 from gnomon.engines.deepspeed.releases import UNALIGNED
+from gnomon.engines.megatron import engine, style
 from gnomon.engines.torch.efficiencies import SOFTWARE, software
 from gnomon.errors import GnomonError
 from gnomon.load import chip
@@ -123,6 +125,24 @@ def fit_unaligned() -> None:
     print("aligned:", np.mean([row["error"] for row in rows if row["what"] == "step time"]))
 
 
+def fit_experts() -> None:
+    """Of Megatron-LM: kernels of routers and dispatchers that are not priced by their bytes, and rows of tokens that
+    are added up by atomics. Networks on a chip count alike, however many runs are published of one."""
+    live: Any = engine
+    found: Any = style
+    bridge = [c for c in cases() if c.row["source"].startswith("Megatron-Bridge") and c.row["moe"]]
+    some = [case for case in bridge if not kept_out(case.row["id"])]
+    alike = Counter((case.row["model"], case.row["gpu"]) for case in some)
+    usual = style.ROUTING_KERNELS
+    for many, rate in product((0.75, 1.0, 1.35, 1.75), (2.2e9, 2.7e9, 3.2e9, 4e9, 5e9)):
+        live.ATOMIC_BYTES_S, found.ROUTING_KERNELS = rate, tuple(round(many * kernels) for kernels in usual)
+        rows = [row for row in compared(some) if row["what"] == "step time"]
+        keys = [(case.row["model"], case.row["gpu"]) for row in rows for case in some if case.row["id"] == row["id"]]
+        weights = [1 / alike[key] for key in keys]
+        off = np.average([abs(np.log1p(row["error"])) for row in rows], weights=weights)
+        print(found.ROUTING_KERNELS, rate, f"{off:.4f}")
+
+
 def by_engine(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
     groups = defaultdict[str, list[Row]](list)
     for row in rows:
@@ -135,15 +155,15 @@ def fit_spread() -> None:
     """Beside the operators' own, the spread that takes 90% of the fitted rows inside; and by architecture the shortest
     interval around whole runs that contains 90% of them, towards shorter and towards longer steps."""
     rows = [row for row in compared(list(cases())) if row["what"] == "step time"] + published()
-    for engine, some in sorted(by_engine([row for row in rows if not kept_out(row["id"])]).items()):
+    for name, some in sorted(by_engine([row for row in rows if not kept_out(row["id"])]).items()):
         errors = np.abs([np.log1p(row["error"]) for row in some])
         half = np.array([np.log(row["high"] / row["low"]) / 2 for row in some])
         needed = np.sqrt(np.maximum(errors**2 - half**2, 0.0)) / NORMAL_95
         chips = defaultdict[str, list[float]](list)
         for row in some:
             chips[chip(row["chip"]).architecture.partition(" ")[0]].append(float(-np.log1p(row["error"])))
-        whole = {name: shortest(found) for name, found in sorted(chips.items()) if len(found) >= LEAST}
-        print(f"{engine:24} {len(some):4} rows: {np.quantile(needed, 0.9):.3f} beside operators, of whole runs {whole}")
+        whole = {arch: shortest(found) for arch, found in sorted(chips.items()) if len(found) >= LEAST}
+        print(f"{name:24} {len(some):4} rows: {np.quantile(needed, 0.9):.3f} beside operators, of whole runs {whole}")
 
 
 def shortest(logs: Sequence[float]) -> tuple[float, float]:
@@ -199,7 +219,10 @@ def _print(name: str, what: str, rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    commands = {"efficiency": fit_efficiency, "unaligned": fit_unaligned, "spread": fit_spread, "report": report}
+    commands = {
+        "efficiency": fit_efficiency, "unaligned": fit_unaligned, "experts": fit_experts, "spread": fit_spread,
+        "report": report,
+    }  # fmt: skip
     commands[sys.argv[1]]()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.accuracy import deployment_rows, run_rows, runs
 from gnomon.accuracy.deployment_rows import ASSUMED_INPUT, RECENT, Unfit, any_case_of, case_of
-from gnomon.accuracy.run_rows import run_case_of
+from gnomon.accuracy.run_rows import kept_out, run_case_of
 
 SERVED = dict.fromkeys(deployment_rows.NEEDED, "") | {
     "row_id": "inferencex-1", "source": "inferencex", "model": "meta-llama/Llama-3.1-70B", "weight_precision": "fp8",
@@ -289,6 +289,8 @@ def test_formats_of_serving_rows(changes: dict[str, str], dtype: str | None) -> 
     assert case_of(SERVED | changes).options["dtype"] == dtype
 
 
+SUMMARY = "Megatron-Bridge performance summary"
+BRIDGED_MOE = {"model": "Qwen3 30B-A3B", "arch": "moe", "moe": "128 experts", "ep": "2"}
 BRIDGED = {"framework": "Megatron-Bridge", "arch": "llama", "tp": "2", "zero_stage": "1", "recompute": "none"}
 
 
@@ -308,6 +310,13 @@ BRIDGED = {"framework": "Megatron-Bridge", "arch": "llama", "tp": "2", "zero_sta
          {"ep_overlap": True, "capacity_factor": None}),
         (BRIDGED | {"model": "Qwen3 30B-A3B", "arch": "moe", "moe": "128 experts", "features": "EP overlap off"},
          {"ep_overlap": None}),
+        (BRIDGED | BRIDGED_MOE | {"features": "HybridEP, grouped GEMM, CUDA graphs"}, {"cuda_graphs": True}),
+        (BRIDGED | BRIDGED_MOE | {"features": "tokendrop", "source": f"{SUMMARY} 25.09", "gpu": "B200"},
+         {"cuda_graphs": True, "pad_to_capacity": True}),
+        (BRIDGED | BRIDGED_MOE | {"features": "tokendrop", "source": f"{SUMMARY} 25.09", "gpu": "H100"},
+         {"cuda_graphs": None}),
+        (BRIDGED | {"source": f"{SUMMARY} 25.09", "precision": "FP8"}, {"dtype": "fp8-current"}),
+        (BRIDGED | {"source": f"{SUMMARY} 25.11", "precision": "FP8"}, {"dtype": "fp8"}),
         (BRIDGED | {"model": "DeepSeek V3", "arch": "mla-moe", "moe": "256 experts", "features": "w/ MTP"},
          {"mtp_layers": 1}),
         (BRIDGED | {"model": "DeepSeek V3", "arch": "mla-moe", "moe": "256 experts", "features": "w/o MTP"},
@@ -326,6 +335,15 @@ def test_features_are_options_of_the_plan(changes: dict[str, str], options: dict
     """Megatron-LM of A100s had no collectives in pieces, having no sequence parallelism."""
     found = run_case_of(TRAINED | changes).options
     assert {name: found.get(name) for name in options} == options
+
+
+def test_half_of_the_mixtures_of_megatron_bridge_is_kept_out_of_a_fit() -> None:
+    mixture = TRAINED | BRIDGED | BRIDGED_MOE | {"source": f"{SUMMARY} 25.11"}
+    for row_id in ("T0513", "T0514", "T0536", "T0506"):
+        case = run_case_of(mixture | {"id": row_id})
+        assert bool(case.fitted) is not kept_out(row_id)
+        assert not run_case_of(TRAINED | BRIDGED | {"source": f"{SUMMARY} 25.11", "id": row_id}).fitted
+    assert kept_out("T0514") and not kept_out("T0513")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words += " --cp-comm a2a --expert-tp 1 --layers-per-stage 1,2,3 --dp-shard 4 --tp-overlap --cp-a2a 2 --hpz 8"
     words += " --fp8-param-gather --bf16-layers 1,1"
     words += " --dispatch deepep --capacity-factor 1.5 --pad-to-capacity --imbalance 1.2 --ep-overlap"
+    words += " --cuda-graphs"
     words += " --with checkpoints --with vocabulary-parallel:barriers=2"
     words += " --images 2 --image 640x480 --source 7 --freeze vision --mtp-layers 1"
     words += (
@@ -85,6 +86,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "pad_to_capacity": True,
         "imbalance": 1.2,
         "ep_overlap": True,
+        "cuda_graphs": True,
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,

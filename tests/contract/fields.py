@@ -181,6 +181,7 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     ),
     "engine.settings.imbalance": (UNSHARDED, 1.5),
     "engine.settings.ep_overlap": (UNSHARDED, True),
+    "engine.settings.cuda_graphs": (TRAINED, True),
     "engine.settings.layers_per_stage": (TRAINED | {"strategy": {"tp": 2, "pp": 2, "dp": 2}}, "9,7"),
     "load": (TRAINED, {"seq": 2048, "global_batch": 16}),
     "load.seq": (TRAINED, 2048),

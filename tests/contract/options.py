@@ -172,6 +172,7 @@ predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
   --set pad_to_capacity=true
   --set imbalance=1.5
   --set ep_overlap=true
+  --set cuda_graphs=true
 fit llama-3.2-1b --on H100:2
   --on H200:2
   --dtype fp8
@@ -370,6 +371,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --pad-to-capacity
   --imbalance 1.5
   --ep-overlap
+  --cuda-graphs
   --with offload-optimizer
   --lengths lognormal:mean=200,cv=1
   --packing max-length

@@ -6,6 +6,8 @@ SWITCHES = (
     "--moe-pad-expert-input-to-capacity",
     "--overlap-moe-expert-parallel-comm",
     "--tp-comm-overlap",
+    "--te-rng-tracker",
+    "--no-check-for-nan-in-loss-and-grad",
     "--swiglu",
     "--group-query-attention",
     "--qk-layernorm",
@@ -107,7 +109,7 @@ TEXTS = (
     "--cp-comm-type",
     "--save",
 )
-LISTS = ("--recompute-modules", "--offload-modules")
+LISTS = ("--recompute-modules", "--offload-modules", "--cuda-graph-modules")
 SIZES = ("--hierarchical-context-parallel-sizes",)
 CHOICES = {
     "--outer-dp-sharding-strategy": ("no_shard", "optim"),
@@ -116,6 +118,7 @@ CHOICES = {
     "--attention-backend": ("auto",),
     "--transformer-impl": ("transformer_engine",),
     "--moe-token-dispatcher-type": ("alltoall", "flex"),
+    "--cuda-graph-impl": ("transformer_engine", "full_iteration"),
     "--moe-flex-dispatcher-backend": ("deepep",),
     "--moe-router-dtype": ("fp32",),
     "--moe-router-score-function": ("softmax", "sigmoid"),

@@ -142,6 +142,25 @@ def test_a_llama(megatron: argparse.ArgumentParser) -> None:
     assert said.recompute_granularity is None
 
 
+@pytest.mark.parametrize(
+    ("model", "settings", "kind", "modules"),
+    [
+        ("llama-3.1-8b", {}, "full_iteration", None),
+        ("mixtral-8x7b", {"capacity_factor": 1.0, "pad_to_capacity": True}, "full_iteration", None),
+        ("mixtral-8x7b", {}, "transformer_engine", ("attn", "moe_router", "moe_preprocess")),
+        ("deepseek-v2-lite", {}, "transformer_engine", ("attn", "moe_router", "moe_preprocess", "mlp")),
+    ],
+)
+def test_cuda_graphs(model: str, settings: dict[str, Any], kind: str, modules: tuple[str, ...] | None) -> None:
+    recipe = Recipe(cuda_graphs=True, sequence_parallel=True, **settings)
+    plan = a_training_plan(recipe, model=model)
+    said = values(plan)
+    assert (said["--cuda-graph-impl"], said.get("--cuda-graph-modules")) == (kind, modules)
+    assert said["--te-rng-tracker"] is True
+    kept(plan)
+    assert "--cuda-graph-impl" not in values(a_training_plan(model=model))
+
+
 GPT = Model(
     name="gpt",
     family="gpt",

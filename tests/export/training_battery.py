@@ -105,6 +105,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         capacity_factor=(capacity := random.choice((0.0, 0.0, 1.0, 1.5)) if moe else 0.0),
         pad_to_capacity=bool(capacity) and random.random() < 0.5,
         ep_overlap=moe and random.random() < 0.2,
+        cuda_graphs=engine == "megatron" and random.random() < 0.15,
         cp_a2a=random.choice((1, cp // 2, cp)) if comm == TWO_LEVELS else 0,
         expert_tp=random.choice((0, 1)),
     )

@@ -219,3 +219,33 @@ def test_layers_that_deepspeed_recomputes_together(tmp_path: Path) -> None:
         assert (noted(found), found.plan.engine.settings["recompute"]) == (set(), word)
     found = imported(tmp_path, f"{full} --recompute-method block --recompute-num-layers 4", ds=config)
     assert noted(found) == {"the first 4 layers recomputed"}
+
+
+MIXTURE = (
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+    "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --num-experts 8 --moe-router-topk 2 "
+    "--expert-model-parallel-size 8 --vocab-size 32000 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 "
+    "--bf16 --train-iters 10"
+)
+PADDED = "--moe-expert-capacity-factor 1.0 --moe-pad-expert-input-to-capacity"
+SCOPES = "attn moe_router moe_preprocess"
+
+
+@pytest.mark.parametrize(
+    ("options", "on", "notes"),
+    [
+        ("", False, ()),
+        ("--cuda-graph-impl none", False, ()),
+        (f"--cuda-graph-impl transformer_engine --cuda-graph-modules {SCOPES}", True, ()),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-modules attn", True, ("--cuda-graph-modules attn",)),
+        ("--cuda-graph-impl local", True, ("--cuda-graph-impl local",)),
+        (f"--cuda-graph-impl full_iteration {PADDED}", True, ()),
+        (f"--cuda-graph-impl local --cuda-graph-scope full_iteration {PADDED}", True, ()),
+        (f"--cuda-graph-impl local {PADDED}", True, ("--cuda-graph-impl local",)),
+        ("--enable-cuda-graph", False, ("--enable-cuda-graph",)),
+    ],
+)
+def test_megatrons_cuda_graphs(options: str, on: bool, notes: tuple[str, ...], tmp_path: Path) -> None:
+    found = imported(tmp_path, f"{MIXTURE} {options}")
+    assert found.plan.engine.settings.get("cuda_graphs", False) is on
+    assert {one for one in noted(found) if "cuda-graph" in one} == {*notes}

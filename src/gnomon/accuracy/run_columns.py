@@ -51,6 +51,19 @@ BESIDE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("Korthikanti 2022 Table 4", "GPT 22B single layer"): {"vocab": "51200"},
 }  # fmt: skip
 """By the beginnings of a source and a model: columns as the source has them."""
+GRAPHS = "CUDA graphs"
+"""A feature."""
+CAPTURED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    # scripts/performance/configs/qwen3 of Megatron-Bridge in autumn 2025: cuda_graph_impl local, full_iteration.
+    ("Megatron-Bridge performance summary 25.09", "Qwen3 30B"): ("GB200", "B200"),
+    ("Megatron-Bridge performance summary 25.09", "Qwen3 235B"): ("GB200",),
+    # The same in winter: transformer_engine with attn, moe_router and moe_preprocess.
+    ("Megatron-Bridge performance summary 25.11", "Qwen3"): ("GB200", "GB300"),
+    ("Megatron-Bridge performance summary 25.11", "DeepSeek-V3"): ("GB200", "GB300"),
+}
+"""By the beginnings of a source and a model: chips on which its recipes replay kernels from CUDA graphs."""
+CURRENT_SCALING = "Megatron-Bridge performance summary 25.09"
+"""Whose `FP8` is that of its recipes, `fp8_recipe="cs"`; the next release writes it FP8-CS."""
 RECOMPUTED = 4 / 3
 """FLOPs of layers that run forward twice, over those of layers that run once."""
 CAUSAL = ("Megatron-Bridge",)
@@ -61,7 +74,7 @@ of them."""
 
 def completed(row: Row) -> dict[str, str]:
     """The row with what its source says beside the table, and seconds of a step from the rate that it prints."""
-    found = {**row, **completed_sizes(row), **_said_beside(row)}
+    found = {**row, **completed_sizes(row), **_said_beside(row), **_recipe(row)}
     if row["framework"] == "DeepSpeed ZeRO-3" and not row["global_batch"] and found["micro_batch"]:
         found["global_batch"] = str(int(found["micro_batch"]) * int(row["n_gpus"]))
     if not found["tp"] and found["pp"] and found["n_gpus"]:
@@ -69,6 +82,17 @@ def completed(row: Row) -> dict[str, str]:
         found["tp"] = str(int(found["n_gpus"]) // (int(found["pp"]) * whole(found, "dp", 1)))
     if not found["step_time_s"] and not found["step_time_derived_s"]:
         found["step_time_derived_s"] = _derived(found)
+    return found
+
+
+def _recipe(row: Row) -> Mapping[str, str]:
+    """What the recipes of a release have that its table does not say."""
+    found = {}
+    for (source, network), chips in CAPTURED.items():
+        if row["source"].startswith(source) and row["model"].startswith(network) and row["gpu"] in chips:
+            found["features"] = "; ".join(part for part in (row["features"], GRAPHS) if part)
+    if row["source"].startswith(CURRENT_SCALING) and row["precision"] == "FP8":
+        found["precision"] = "FP8-CS"
     return found
 
 

@@ -60,6 +60,9 @@ FITTED = {
     "MosaicML": "kernels of PyTorch 2.0",
 }
 """What was fitted to the rows of a source: of MosaicML's to every second one (`kept_out`)."""
+HALVES = {"MosaicML": "", "Megatron-Bridge": "kernels around experts of Megatron-LM"}
+"""What was fitted to every second row of a source (`kept_out`), of Megatron-Bridge's to mixtures of experts alone;
+empty where `FITTED` says it."""
 NOT_REPEATABLE = "BigScience GPT-2"
 """Whose page (experiments/gpt2.md) has 129, 217, 125 and 225 s for one plan on four days, calls its figures right
 within 40%, and lays that to the traffic on its network."""
@@ -71,6 +74,8 @@ EXPERTS_OVERLAPPED = re.compile(r"\bep overlap on\b")
 """Of features: sends to experts beside another micro-batch's layers."""
 DROPPED = re.compile(r"\btokendrop\b")
 """Of features: experts take as many tokens as even shares are, and their matrices are padded to that."""
+REPLAYED = re.compile(r"\bcuda graphs\b")
+"""Of features: kernels are replayed from CUDA graphs."""
 OVERLAPPED = re.compile(r"\basynctp\b|\btp-comm-overlap\b")
 """Of features: tensor-parallel collectives in pieces beside GEMMs."""
 OVERLAPPING = "megatron@bridge"
@@ -83,7 +88,7 @@ PLAIN_FEATURES = (
     "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
     "w/o mtp", "w/ mtp", "ep overlap off", "hybridep", "deepep", "torch.compile", "tokendrop", "asynctp", "2d+asynctp",
     "fsdp2+tp+asynctp", "baseline",
-    "ep overlap on",
+    "ep overlap on", "cuda graphs", "grouped gemm",
 )  # fmt: skip
 """Features that the plan's columns and other options say, or that are so in a prediction."""
 FORMATS = {
@@ -161,7 +166,10 @@ def kept_out(row_id: str) -> bool:
 
 def _fitted(row: Row) -> str:
     what = next((what for begin, what in FITTED.items() if row["source"].startswith(begin)), "")
-    return "" if row["source"].startswith("MosaicML") and kept_out(row["id"]) else what
+    halved = next((begin for begin in HALVES if row["source"].startswith(begin)), "")
+    if halved and kept_out(row["id"]):
+        return ""
+    return HALVES[halved] if halved and row["moe"] and not what else what
 
 
 def _adapters(row: Row) -> tuple[int, float, int] | None:
@@ -236,6 +244,7 @@ def _experts(row: Row) -> dict[str, Any]:
     features, found = row["features"].casefold(), dict[str, Any](expert_tp=1)
     found |= {"mtp_layers": 1} if MTP.search(features) else {}
     found |= {"ep_overlap": True} if EXPERTS_OVERLAPPED.search(features) else {}
+    found |= {"cuda_graphs": True} if REPLAYED.search(features) else {}
     return found | ({"capacity_factor": 1.0, "pad_to_capacity": True} if DROPPED.search(features) else {})
 
 

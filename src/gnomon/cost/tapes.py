@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,16 +62,27 @@ class TapeCost:
     compute_bytes: Floats
     stream_bytes: Floats
     kernels: int
+    """That the host launches, one by one."""
+    awaited_s: Floats
+    """Of the device, for what the host launches after it has waited for the device; and how many kernels that is."""
+    awaited_kernels: int
 
     def seconds(self, clock_slowdown: Floats) -> Floats:
-        """All of it, arithmetic slowed by the clock."""
+        """All of it on the device, arithmetic slowed by the clock."""
         return self.compute_s * clock_slowdown + self.stream_s + self.exposed_s
+
+    def launched(self, clock_slowdown: Floats, launch_s: float) -> Floats:
+        """With a host that takes so long to launch a kernel. It is ahead of the device, unless it takes longer for all
+        kernels together; where it has waited for the device, it is not ahead of what it launches then."""
+        behind = np.maximum(self.awaited_kernels * launch_s - self.awaited_s, 0.0)
+        return np.maximum(self.seconds(clock_slowdown) + behind, self.kernels * launch_s)
 
 
 def forward(tape: Tape, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
     overlapped = _own_overlap((node.forward for node in tape.nodes if node.own_overlap), times)
     own = _pieces_s((one for one in tape.pieces if not one.backward), times)
-    return _pass(tape.forward_ops(), times, batch, overlapped * (1 - sm_contention) + own)
+    found = _pass(tape.forward_ops(), times, batch, overlapped * (1 - sm_contention) + own)
+    return _by_host(found, times, tape.nodes, ())
 
 
 def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
@@ -87,7 +98,27 @@ def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: f
     again = {node.name for node in tape.recomputed(mode)}
     pieces = _pieces_s((one for one in tape.pieces if one.backward), times)
     pieces = pieces + _pieces_s((one for one in tape.pieces if not one.backward and again >= {*one.nodes}), times)
-    return _pass(tape.backward_ops(mode), times, batch, overlapped * (1 - sm_contention) + pieces)
+    found = _pass(tape.backward_ops(mode), times, batch, overlapped * (1 - sm_contention) + pieces)
+    return _by_host(found, times, tape.recomputed(mode), tape.nodes)
+
+
+def _by_host(found: TapeCost, times: Times, forward: Sequence[TapeNode], back: Sequence[TapeNode]) -> TapeCost:
+    """With what the host launches: nodes that run forward, where it may wait, and those that run backward."""
+    launched = [(node, node.forward) for node in forward] + [(node, node.dgrad + node.wgrad) for node in back]
+    place = next((place for place, node in enumerate(forward) if node.awaited), len(forward))
+    after = [(node, node.forward) for node in forward[place:]]
+    return replace(
+        found,
+        kernels=_launches(launched),
+        awaited_s=_sum(times, (op for node, ops in after for op in ops)),
+        awaited_kernels=_launches(after),
+    )
+
+
+def _launches(parts: Iterable[tuple[TapeNode, Sequence[Op]]]) -> int:
+    """Kernels that the host launches; those of a CUDA graph cost it next to nothing."""
+    ops = (op for node, ops in parts if not node.captured for op in ops)
+    return sum(op.launches if isinstance(op, Gemm) else op.count for op in ops)
 
 
 def _pieces_s(pieces: Iterable[Pieces], times: Times) -> Floats:
@@ -176,7 +207,9 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> 
         },
         compute_bytes=total("bytes", compute),
         stream_bytes=total("bytes", stream),
-        kernels=sum(op.count for op in ops),
+        kernels=0,
+        awaited_s=np.zeros(1),
+        awaited_kernels=0,
     )
 
 

@@ -53,6 +53,13 @@ class Gemm:
     """Bytes of which the distance between two rows of the result is a multiple."""
     across: int = 0
     """Operands that do not lie along k, as of gradients by input (one) and by weight (two)."""
+    separate: bool = False
+    """The host launches each of the `batch`, on streams beside each other."""
+
+    @property
+    def launches(self) -> int:
+        """Kernels that the host launches."""
+        return self.count * (int(self.batch) if self.separate and isinstance(self.batch, int) else 1)
 
     @property
     def kind(self) -> Literal["gemm", "gemm_unaligned"]:

@@ -156,6 +156,17 @@ class KernelStyle:
     unpermute: Stream | None = None
     """And back, where a token's rows are added up, weighed with their shares, for which what experts give is saved;
     None where a kernel does it, and shares are multiplied in with the activation."""
+    scattered: float | None = None
+    """Throughput relative to memory where the rows of a token are added up by atomics, forward in `unpermute` and in
+    the gradient of `permute`: so it is done for experts that have as many rows in every step. None where they are added
+    up as above."""
+    routing_kernels: tuple[int, int] = (0, 0)
+    """Small kernels of a router and a dispatcher beside those that are priced by their bytes: forward, and of their
+    gradients."""
+    separate_experts: bool = False
+    """Each expert has GEMMs and casts of its own, which the host launches one by one; else one kernel has all."""
+    awaits_counts: bool = False
+    """The host waits for how many rows each expert gets, where that follows from the tokens."""
     routes_once: bool = False
     """A token is sent to another node once for all experts it visits there, and handed on inside (DeepEP); else a copy
     for each expert crosses."""

@@ -57,6 +57,10 @@ class TapeNode:
     """Nodes whose GEMMs this one's collectives of the backward pass may overlap with."""
     own_overlap: bool = False
     """Its collectives overlap with its own arithmetic, forward and backward."""
+    awaited: bool = False
+    """The host launches it once the device has done all that is before it."""
+    captured: bool = False
+    """Its kernels are replayed from a CUDA graph, and cost the host nothing."""
     busiest: float = 1.0
     """Rows of the rank that computes most, over those that all compute for tokens on average."""
     scratch: float = 0.0

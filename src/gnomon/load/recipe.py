@@ -40,6 +40,7 @@ def read_recipe(fields: Fields) -> Recipe:
         pad_to_capacity=fields.flag("pad_to_capacity", default.pad_to_capacity),
         imbalance=_factor(fields, "imbalance", default.imbalance),
         ep_overlap=fields.flag("ep_overlap", default.ep_overlap),
+        cuda_graphs=fields.flag("cuda_graphs", default.cuda_graphs),
         hpz=fields.whole("hpz", default.hpz, least=0),
         layers_per_stage=fields.text("layers_per_stage", default.layers_per_stage),
     )

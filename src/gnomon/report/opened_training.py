@@ -20,7 +20,8 @@ REMEDIES = {
     "the optimizer": "sharding it over data-parallel ranks (zero 1) would shorten it",
     "imbalance": "packing, balanced sampling, or context parallelism in the place of data parallelism would shorten it",
     "waiting": "rarer checkpoints, a faster link or storage, or fewer barriers would shorten it",
-    "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
+    "kernels": "they run below the data sheet's rate, or no faster than the host launches them: see "
+    "`gnomon predict --phase train` for each of them",
 }
 """Where a step loses time, and what would help."""
 WORTH_TELLING = 0.02

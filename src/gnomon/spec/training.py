@@ -123,6 +123,8 @@ class Recipe:
     """Tokens of the expert-parallel rank that gets most, over the mean."""
     ep_overlap: bool = field(default=False, metadata={"seldom": True})
     """Whether tokens are exchanged while the other direction of another micro-batch computes."""
+    cuda_graphs: bool = field(default=False, metadata={"seldom": True})
+    """Whether kernels whose sizes are the same in every step are replayed from CUDA graphs."""
     hpz: int = field(default=0, metadata={"seldom": True})
     """With ZeRO 3, ranks that hold a second copy of the weights between them, which backward passes gather (ZeRO++);
     0 where there is none."""

@@ -92,7 +92,7 @@ NOT_MODELLED = {
         "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split standalone-embedding-stage"
     ),
     "gradients of weights that wait": "delay-wgrad-compute",
-    "CUDA graphs in training": "enable-cuda-graph cuda-graph-impl cuda-graph-scope external-cuda-graph",
+    "CUDA graphs by earlier options": "enable-cuda-graph external-cuda-graph",
     "states sharded over replicas too": "outer-dp-sharding-strategy",
     "registered buffers of NCCL": "nccl-ub use-nccl-ub nccl-communicator-config-path sharp-enabled-group",
     "weights gathered in four bits": "fp4-param-gather",

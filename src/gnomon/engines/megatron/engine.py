@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnomon.engines.megatron import ENGINE
-from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
+from gnomon.engines.megatron.style import ATOMIC_BYTES_S, fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import PLAIN_PACKINGS, Packing, Traits
@@ -108,6 +108,8 @@ class Megatron:
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
             zero=ZERO[self.version],
             pieces=today,
+            cuda_graphs=today,
+            atomic_bytes_s=ATOMIC_BYTES_S if today else 0.0,
             hybrid_shards=(1, 2, 3) if today else (),
             schedules=SCHEDULES,
             uneven_stages=today,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gnomon.engines.megatron import dispatch, formats
+from gnomon.engines.megatron import dispatch, formats, graphs
 from gnomon.engines.megatron.arguments import UNUSED
 from gnomon.engines.megatron.offload import offload_read
 from gnomon.engines.megatron.style import MOMENTS_BF16
@@ -52,6 +52,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     recipe = _recipe(options, strategy, apart)
     if shape.experts:
         recipe = replace(recipe, **dispatch.imported(options, strategy, recipe.expert_tp))
+    graphed = graphs.imported(options, experts=bool(shape.experts), padded=recipe.pad_to_capacity)
+    recipe = replace(recipe, cuda_graphs=graphed)
     micro, seq = options.whole("micro-batch-size"), options.whole("seq-length")
     batch = options.whole("global-batch-size", default=micro * strategy.dp)
     steps = _steps(options, batch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gnomon.engines.megatron import dispatch, formats, network
+from gnomon.engines.megatron import dispatch, formats, graphs, network
 from gnomon.engines.megatron.engine import RECIPES, VERSIONS
 from gnomon.engines.megatron.offload import activation_options, check_activations, environment, offload_unsaid
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
@@ -36,7 +36,8 @@ NAME = "megatron"
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "tf32": "", **{one.name: "--bf16" for one in RECIPES}}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", TWO_LEVELS: TWO_LEVELS}
 EXPRESSED_SETTINGS = (
-    "dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather", "bf16_layers", "imbalance", *dispatch.SETTINGS
+    "dp_shard", "tp_overlap", "cp_a2a", "fp8_param_gather", "bf16_layers", "imbalance", "cuda_graphs",
+    *dispatch.SETTINGS,
 )  # fmt: skip
 """Settings that most plans leave alone, and its options say."""
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
@@ -77,7 +78,7 @@ def options(job: TrainingJob) -> dict[str, Value]:
     _check_text(job)
     _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
-    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(job)
+    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(job) | graphs.options(job)
     values |= activation_options(job)
     return values | _saving(job) | _data(job)
 

@@ -28,13 +28,13 @@ NAMED: dict[str, Callable[[int], str]] = {
 """The names of what they hold."""
 SELDOM_CHOSEN = (
     "dp_shard", "hpz", "tp_overlap", "cp_a2a", "dispatch", "capacity_factor", "pad_to_capacity", "imbalance",
-    "ep_overlap", "fp8_param_gather",
+    "ep_overlap", "cuda_graphs", "fp8_param_gather",
 )  # fmt: skip
 """Columns of settings of `spec.training.SELDOM`, as `encoded` has them."""
 PARTS = 1_000_000
 """Of a factor, in which a column counts it."""
 CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp", "tp_overlap", "cp_a2a", "dispatch",
-       "capacity_factor", "pad_to_capacity", "imbalance")  # fmt: skip
+       "capacity_factor", "pad_to_capacity", "imbalance", "cuda_graphs")  # fmt: skip
 """Columns that say what of a layer a rank runs."""
 
 
@@ -89,6 +89,7 @@ class Grid:
     pad_to_capacity: Ints = field(default_factory=_left_out)
     imbalance: Ints = field(default_factory=_left_out)
     ep_overlap: Ints = field(default_factory=_left_out)
+    cuda_graphs: Ints = field(default_factory=_left_out)
     fp8_param_gather: Ints = field(default_factory=_left_out)
     stage_layers: tuple[int, ...] = ()
     """Layers of every stage where they are given, of all rows; empty where they are as equal as can be."""

@@ -226,8 +226,8 @@ def _unit(
         for p in passes
     ]
     return LayerCost(
-        forward_s=np.maximum(forward.seconds(clock_slowdown), forward.kernels * launch_s),
-        backward_s=np.maximum(backward.seconds(clock_slowdown), backward.kernels * launch_s),
+        forward_s=forward.launched(clock_slowdown, launch_s),
+        backward_s=backward.launched(clock_slowdown, launch_s),
         forward_launched_s=np.array([forward.kernels * launch_s]),
         backward_launched_s=np.array([backward.kernels * launch_s]),
         clock_slowdown=clock_slowdown,
@@ -235,8 +235,8 @@ def _unit(
         backward_exposed_s=backward.exposed_s,
         forward_beside_s=np.zeros(1),
         backward_beside_s=np.zeros(1),
-        input_s=np.maximum(halves[0].seconds(clock_slowdown), halves[0].kernels * launch_s),
-        weight_s=np.maximum(halves[1].seconds(clock_slowdown), halves[1].kernels * launch_s),
+        input_s=halves[0].launched(clock_slowdown, launch_s),
+        weight_s=halves[1].launched(clock_slowdown, launch_s),
         input_exposed_s=halves[0].exposed_s,
         flops=forward.flops + backward.flops - idle - repeated,
         recomputed_flops=np.asarray(again - repeated),

@@ -130,6 +130,9 @@ class Traits:
     """Ways to multiply in eight bits or fewer that it has; `style.recipe` is the plan's."""
     narrow_parameters: bool = False
     """Parameters that are multiplied so are kept and gathered so, without working weights in 16 bits beside them."""
+    atomic_bytes_s: float = 0.0
+    """Of a processor, for kernels that add rows up by atomics (`style.scattered`), whatever the memory behind; 0 where
+    it has none."""
     whole_waves: tuple[int, int] | None = None
     """Tiles of GEMMs whose last wave takes as long as a full one; None where the profile's kernels choose better."""
     wire_bytes: float | None = None
@@ -155,6 +158,8 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     pieces: bool = False
     """It can cut collectives of tensor parallelism into pieces that overlap with GEMMs."""
+    cuda_graphs: bool = False
+    """It can replay kernels from CUDA graphs."""
     hybrid_shards: tuple[int, ...] = ()
     """ZeRO stages that it has over some of the data-parallel ranks, with replicas (HSDP)."""
     second_copies: bool = False
@@ -230,6 +235,11 @@ class Traits:
         return replace(self, style=replace(self.style, recipe=recipe)) if recipe else self
 
     def on_chip(self, chip: Chip) -> Traits:
-        """With the copies of narrow operands that the chip's GEMMs need."""
-        recipe = self.style.recipe.on(chip)
-        return self if recipe is self.style.recipe else replace(self, style=replace(self.style, recipe=recipe))
+        """With the copies of narrow operands that the chip's GEMMs need, and its rate of atomics."""
+        recipe, style = self.style.recipe.on(chip), self.style
+        if self.atomic_bytes_s:
+            rate = self.atomic_bytes_s * chip.sm_count / chip.memory_bandwidth_bytes_s
+            style = replace(style, scattered=min(rate, 1.0))
+        elif recipe is style.recipe:
+            return self
+        return replace(self, style=replace(style, recipe=recipe))

@@ -26,7 +26,7 @@ def layer(model: Model, block: Block, cut: Cut, style: KernelStyle, passes: Sequ
     from gnomon.graph.passes.recompute import recomputing
 
     writer = Writer(model, replace(cut, source=model.source_tokens) if model.attends else cut, style)
-    nodes = trained("layer", write(writer, block), writer, passes)
+    nodes = captured(trained("layer", write(writer, block), writer, passes), cut)
     return replace(recomputing(nodes, writer.sizes, style), pieces=in_pieces(nodes, writer))
 
 
@@ -38,7 +38,7 @@ def embedding(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodeP
         from gnomon.graph.layers.together import with_towers
 
         nodes, sizes = with_towers(nodes, sizes, model, cut, style)
-    return Tape(name="embedding", nodes=tuple(nodes), sizes=sizes)
+    return Tape(name="embedding", nodes=tuple(_captured_end(nodes, model, cut)), sizes=sizes)
 
 
 def head(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
@@ -50,7 +50,22 @@ def head(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] 
 
         more, own = further_heads(model, cut, style, passes)
         nodes, sizes = more + nodes, own | sizes
-    return Tape(name="head", nodes=tuple(nodes), sizes=sizes)
+    return Tape(name="head", nodes=tuple(_captured_end(nodes, model, cut)), sizes=sizes)
+
+
+def captured(nodes: Sequence[TapeNode], cut: Cut) -> list[TapeNode]:
+    """With CUDA graphs, what of a layer is in one: all of it, or what is before the host waits for numbers of rows that
+    follow from the tokens."""
+    if not cut.cuda_graphs:
+        return list(nodes)
+    last = next((place for place, node in enumerate(nodes) if node.awaited), len(nodes))
+    return [replace(node, captured=place < last) for place, node in enumerate(nodes)]
+
+
+def _captured_end(nodes: Sequence[TapeNode], model: Model, cut: Cut) -> list[TapeNode]:
+    """An embedding and a head are in a graph of the full step, which needs the same sizes in all layers."""
+    static = cut.pad_to_capacity or not model.is_moe
+    return [replace(node, captured=True) for node in nodes] if cut.cuda_graphs and static else list(nodes)
 
 
 def trained(part: str, nodes: Iterable[TapeNode], writer: Writer, passes: Sequence[NodePass]) -> list[TapeNode]:

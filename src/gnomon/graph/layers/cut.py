@@ -57,6 +57,8 @@ class Cut:
     """Rows that an expert takes at most, of an equal share; 0 where none is dropped."""
     pad_to_capacity: bool = False
     """Experts compute as many rows as they may take."""
+    cuda_graphs: bool = False
+    """What has the same sizes in every step is replayed from CUDA graphs."""
     imbalance: float = 1.0
     """Rows of the rank whose experts get most, over the mean."""
     paged: Paged | None = None

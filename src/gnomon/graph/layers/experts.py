@@ -9,6 +9,7 @@ from gnomon.graph.dtypes import width
 from gnomon.graph.layers.writer import Writer
 from gnomon.graph.ops import Collective, Elementwise, Experts, Gemm, Op, Rows
 from gnomon.graph.routing import TokenRouting
+from gnomon.graph.streams import streamed
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import MoeFfn
@@ -18,6 +19,8 @@ SCORE_BYTES, MAP_BYTES = 4.0, 1.0
 """The router's shares are fp32, and a byte says whether a token visits an expert."""
 CHOICE_BYTES = 8
 """Of an expert's number and its weight, in four bytes each, which travel with a token."""
+MOVED = Stream(1, 1, 1, 1)
+"""A row read and written, there and back."""
 SCALE_BLOCK, SCALE_BYTES = 128, 4
 """Channels that share a scale, and its bytes, where a token travels in eight bits."""
 
@@ -98,7 +101,8 @@ def grouped(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator[Ta
         yield writer.linear("ffn.fold", "fold", read, {"folded": ffn.latent}, hidden, rows)
         read, given = "folded", "mixed.folded"
     arrived = yield from _dispatch(writer, ffn, read)
-    yield from _experts(writer, ffn, arrived)
+    for place, node in enumerate(_experts(writer, ffn, arrived)):
+        yield replace(node, awaited=place == 0 and writer.cut.ep == 1 and _awaits(writer))
     yield from _combine(writer, ffn, given)
     if ffn.latent:
         yield writer.linear("ffn.unfold", "unfold", given, {written: hidden}, ffn.latent, rows)
@@ -142,13 +146,30 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
         return
     writer.sizes |= {"ffn.shares": n * SCORE_BYTES * cut.share, "ffn.map": n * MAP_BYTES * cut.share}
     read_bytes, made = n * writer.value, n * (SCORE_BYTES + MAP_BYTES)
+    chosen = Elementwise(name="ffn.choose", rows=cut.rows, read_per_row=read_bytes, written_per_row=made)
+    back = replace(chosen, name="ffn.choose.by_input", read_per_row=made, written_per_row=read_bytes)
+    sides = zip(("", ".by_input"), writer.style.routing_kernels, strict=True)
+    there, again = (_small_kernels(writer, f"ffn.choose.small{side}", n, many) for side, many in sides)
     yield TapeNode(
         name="ffn.choose",
-        forward=(Elementwise(name="ffn.choose", rows=cut.rows, read_per_row=read_bytes, written_per_row=made),),
+        forward=(chosen, *there),
+        dgrad=(back, *again),
         reads=("ffn.scores",),
         writes=("ffn.shares", "ffn.map"),
         keeps=("ffn.shares", "ffn.map"),
     )
+
+
+def _small_kernels(writer: Writer, name: str, experts: int, many: int) -> tuple[Op, ...]:
+    """Of a router and a dispatcher, each over a byte for every token and expert."""
+    rows, each = writer.cut.rows, experts * MAP_BYTES
+    small = Elementwise(name=name, rows=rows, read_per_row=each, written_per_row=each, count=many)
+    return (small,) if many else ()
+
+
+def _awaits(writer: Writer) -> bool:
+    """Whether the host needs to know how many rows each rank and expert gets."""
+    return writer.style.awaits_counts and not writer.cut.pad_to_capacity
 
 
 def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, None, str]:
@@ -158,11 +179,13 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
         return (yield from _dispatch_once(writer, ffn, read))
     now = "permuted"
     if writer.style.permute is None:
-        yield _moved(writer, "ffn.permute", read, now, _sent_rows(writer, ffn), hidden)
+        kernel = _scattered(writer, back=True)
+        yield _moved(writer, "ffn.permute", read, now, _sent_rows(writer, ffn), hidden, kernel=kernel)
     else:
         yield writer.rowed("ffn.permute", writer.style.permute, hidden, (read,), now, False, _sent_rows(writer, ffn))
     if cut.ep > 1:
-        yield _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", _exchanged(writer, ffn), ffn)
+        node = _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", _exchanged(writer, ffn), ffn)
+        yield replace(node, awaited=_awaits(writer))
         now = "arrived"
     if cut.expert_tp > 1:
         yield _sent(writer, "ffn.dispatch.enter", "all_gather", now, "joined", rows_of(writer, ffn), ffn)
@@ -194,9 +217,10 @@ def _gemms(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, 
     each, dtype = Rows("tokens", rows.factor / experts), writer.dtype_of("expert_up")
     writer.sizes |= {written: size * writer.value * rows.factor for written, size in widths.items()}
     parameters = float(experts * n * (k + ffn.bias))
+    gemms = Gemm(name=name, m=each, n=n, k=k, dtype=dtype, batch=experts)
     return TapeNode(
         name=name,
-        forward=(Gemm(name=name, m=each, n=n, k=k, dtype=dtype, batch=experts),),
+        forward=(replace(gemms, separate=writer.style.separate_experts),),
         reads=(read,),
         writes=tuple(widths),
         keeps=(read,),
@@ -227,7 +251,7 @@ def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
         now, rows = "returned", _sent_rows(writer, ffn)
         writer.sizes[now] = hidden * writer.value * rows.factor
     if writer.style.unpermute is None:
-        yield _moved(writer, "ffn.unpermute", now, written, rows, hidden, cut.share)
+        yield _moved(writer, "ffn.unpermute", now, written, rows, hidden, cut.share, _scattered(writer, back=False))
         return
     node = writer.rowed("ffn.unpermute", writer.style.unpermute, hidden, (now,), "ffn.given", False, rows)
     writer.sizes[written] = hidden * writer.value * cut.share
@@ -241,7 +265,8 @@ def _dispatch_once(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode
     there = _once(writer, ffn, "ffn.dispatch", writer.cut.dispatch == ONCE_NARROW)
     back = _once(writer, ffn, "ffn.dispatch.by_input", narrow=False)
     writer.sizes["arrived"] = size * _exchanged(writer, ffn).factor * _first_copies(writer, ffn)
-    yield TapeNode(name="ffn.dispatch", forward=there, dgrad=back, reads=(read,), writes=("arrived",))
+    awaited = _awaits(writer)
+    yield TapeNode(name="ffn.dispatch", forward=there, dgrad=back, reads=(read,), writes=("arrived",), awaited=awaited)
     rows = rows_of(writer, ffn)
     copied = Elementwise(
         name="ffn.sort", rows=rows, read_per_row=size * _first_copies(writer, ffn), written_per_row=size
@@ -286,12 +311,24 @@ def _routing(ffn: MoeFfn) -> TokenRouting:
     return TokenRouting(experts=ffn.experts, topk=ffn.topk, groups=ffn.groups, topk_groups=ffn.topk_groups)
 
 
-def _moved(writer: Writer, name: str, read: str, written: str, rows: Rows, hidden: int, share: float = 0.0) -> TapeNode:
-    """Rows put in another order; `share` of tokens where several rows of one are added up."""
-    writer.sizes[written] = hidden * writer.value * (share or rows.factor)
+def _moved(
+    writer: Writer, name: str, read: str, written: str, rows: Rows, hidden: int, share: float = 0.0,
+    kernel: Stream = MOVED,
+) -> TapeNode:  # fmt: skip
+    """Rows put in another order by one kernel and back by another; `share` of tokens where several rows of one are
+    added up."""
     size = hidden * writer.value
-    op = Elementwise(name=name, rows=rows, read_per_row=size, written_per_row=size)
-    return TapeNode(name=name, forward=(op,), reads=(read,), writes=(written,))
+    writer.sizes[written] = size * (share or rows.factor)
+    forward = streamed(name, kernel, size, rows)
+    return TapeNode(name=name, forward=(forward,), kernel=(kernel, size), reads=(read,), writes=(written,))
+
+
+def _scattered(writer: Writer, *, back: bool) -> Stream:
+    """Rows added up where they belong: by atomics, in steps whose sizes are always the same."""
+    rate = writer.style.scattered if writer.cut.pad_to_capacity else None
+    if rate is None:
+        return MOVED
+    return replace(MOVED, gradient_efficiency=rate) if back else replace(MOVED, efficiency=rate)
 
 
 def _sent(writer: Writer, name: str, op: str, read: str, written: str, rows: Rows, ffn: MoeFfn) -> TapeNode:

@@ -99,16 +99,25 @@ def _narrowed(node: TapeNode, gemm: Gemm, writer: Writer) -> TapeNode:
     if saves_copy:
         writer.sizes[kept + NARROW] = writer.sizes[kept] * recipe.saved_bytes / writer.value
     saved = (kept + NARROW,) if saves_copy else ()
+    each = gemm.launches  # an expert's rows are cast by a kernel of their own where it has GEMMs of its own
     late = (streamed(f"{node.name}.transpose", one, before, rows) for one in casts.late)
     return replace(
         node,
-        forward=(streamed(f"{node.name}.cast", casts.input, before, rows), *node.forward),
-        dgrad=(streamed(f"{node.name}.cast.by_input", casts.gradient, after, rows), *_in(node.dgrad, recipe.dgrad)),
+        forward=(streamed(f"{node.name}.cast", _times(each, casts.input), before, rows), *node.forward),
+        dgrad=(
+            streamed(f"{node.name}.cast.by_input", _times(each, casts.gradient), after, rows),
+            *_in(node.dgrad, recipe.dgrad),
+        ),
         wgrad=(*late, *_in(node.wgrad, recipe.wgrad)),
         writes=(*node.writes, *saved),
         keeps=saved or (kept,),
         narrow_parameters=node.parameters,
     )
+
+
+def _times(many: int, kernel: Stream) -> Stream:
+    """As much traffic by so many kernels."""
+    return replace(kernel, kernels=many * kernel.kernels)
 
 
 def _in(ops: Iterable[Op], dtype: str) -> Iterator[Op]:

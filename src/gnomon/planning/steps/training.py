@@ -51,6 +51,8 @@ PLACES = {flag.where: f"--set {name}" for name, flag in SimulateTrainingQuestion
     "--global-batch": "--batch",
 }
 """What `gnomon predict` calls the flags of `gnomon simulate train`."""
+NOTHING = 1e-9
+"""The share of a step below which a line is left out."""
 
 
 def predict_training(question: PredictQuestion, asked: SimulateTrainingQuestion, bound: TrainingBinding) -> Prediction:
@@ -150,6 +152,10 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
         for line in _operators(step, parts, tape, mode, batch, runs[name] * micros):
             spent += line.time_s.value
             yield line
+    host = micros * _for_the_host(step, parts, batch, runs)
+    if host > NOTHING * step.timeline.step_s:
+        spent += host
+        yield _line(step, "kernel launches", _as_drawn(np.ones(1 + step.step_s.draws.size), host), "host")
     total = step.timeline.step_s
     reduction = step.timeline.optimizer_start_s - step.timeline.pipeline_s
     beside = {
@@ -161,10 +167,25 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
         if drawn[0] > 0:
             yield _line(step, name, drawn, bound)
     left = total - spent - sum(float(drawn[0]) for drawn, _ in beside.values())
-    if left > 1e-9 * total:  # bubbles last as long as the passes that others wait for
+    if left > NOTHING * total:  # bubbles last as long as the passes that others wait for
         lasting = step.step_s
         drawn = np.concatenate([[left], left * lasting.draws / lasting.value])
         yield _line(step, "waiting and gradient sums", drawn, "waiting")
+
+
+def _for_the_host(step: TrainingStep, parts: Mapping[str, Tape], batch: Batch, runs: Mapping[str, int]) -> float:
+    """Seconds of a micro-batch's passes in which the device waits for the host that launches its kernels."""
+    machine, recompute, found = step.machine, step.job.recipe.recompute, 0.0
+    times = tapes.price([op for tape in parts.values() for op in _all(tape)], machine, batch)
+    made = units(parts, recompute, times, machine, batch, step.traits, step.figures.chunks.stages.weights)
+    contended = sm_contention(machine.chip.sm_count)
+    for name, tape in parts.items():
+        unit = made[name]
+        there = tapes.forward(tape, times, batch, contended)
+        back = tapes.backward(tape, mode_of(name, recompute), times, batch, contended)
+        device = there.seconds(unit.clock_slowdown) + back.seconds(unit.clock_slowdown)
+        found += runs[name] * float((unit.forward_s + unit.backward_s - device)[0])
+    return found
 
 
 def _as_drawn(rows: Floats, value: float) -> Floats:

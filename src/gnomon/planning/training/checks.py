@@ -11,6 +11,7 @@ from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError
 from gnomon.graph.gemm_recipes import GEMM_RECIPES
 from gnomon.spec import Chip, Model, Pool
+from gnomon.spec.recompute import FULL
 from gnomon.spec.training import PRECISION
 from gnomon.spec.training_job import TrainingJob
 
@@ -36,6 +37,7 @@ def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
     check_dtype(job.pool, job.model, job.dtype, traits)
     check_second_copies(job, engine)
     check_pieces(job, engine)
+    check_graphs(job, engine)
     check_recompute(job.model, job.recipe.recompute, job.load, traits, engine.title)
     check_gather(job, engine)
     strategy = job.strategy
@@ -99,6 +101,22 @@ def check_pieces(job: TrainingJob, engine: TrainingEngine) -> None:
         message = f"{engine.title} {engine.version} does not cut collectives of tensor parallelism into pieces"
         hint = "Leave it out, or use the engine megatron or torchtitan."
         raise InputError(message, where="engine.settings.tp_overlap", hint=hint)
+
+
+def check_graphs(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise where kernels are not replayed from CUDA graphs: sizes have to be the same in every step."""
+    where, traits = "engine.settings.cuda_graphs", engine.traits(job.model, job.recipe.optimizer, job.dtype)
+    if not job.recipe.cuda_graphs:
+        return
+    if not traits.cuda_graphs:
+        message = f"{engine.title} {engine.version} is priced without CUDA graphs"
+        raise InputError(message, where=where, hint="Leave it out, or use the engine megatron.")
+    if job.load.sequences is not None:
+        message = "sequences differ in length, and a CUDA graph has the sizes it was captured with"
+        raise InputError(message, where=where, hint="Leave it out.")
+    if job.model.is_moe and not job.recipe.pad_to_capacity and job.recipe.recompute.startswith(FULL):
+        message = "layers that are recomputed in full are captured with all their kernels, and rows of experts vary"
+        raise InputError(message, where=where, hint="Set pad_to_capacity, or use the recompute none or selective.")
 
 
 def check_gather(job: TrainingJob, engine: TrainingEngine) -> None:

@@ -71,8 +71,9 @@ source leaves out something that the plan needs, such as the recomputation, a us
 counted as partly assumed; what its own page says beside the table is taken from there. Where only a rate is printed,
 seconds follow from it by the formula that the source counts FLOPs with. Runs whose figures were recalled, not read, and
 those that something was fitted to (the host's launch time of Megatron-LM 3.0 to half of vTrain's single-node runs, the
-kernels of PyTorch 2.0 to half of MosaicML's) are in groups of their own, and so are those of BigScience on V100, whose
-page has 125 to 225 s for the same plan on different days. Runs whose memory alone was published are compared by that.
+kernels of PyTorch 2.0 to half of MosaicML's, kernels around experts to half of Megatron-Bridge's mixtures) are in
+groups of their own, and so are those of BigScience on V100, whose page has 125 to 225 s for the same plan on different
+days. Runs whose memory alone was published are compared by that.
 Of the table's rows so many are predicted, with these errors, each run by its first figure and by quantity:"""
 
 ON_COVERAGE = """\

@@ -98,6 +98,7 @@ class Inputs(TypedDict, total=False):
     pad_to_capacity: bool
     imbalance: float
     ep_overlap: bool
+    cuda_graphs: bool
     cp_comm: str
     sequence_parallel: bool
     optimizer: str

@@ -265,6 +265,11 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--ep-overlap", "switch", "", "Whether tokens are exchanged with experts while another micro-batch computes "
         "(Megatron's --overlap-moe-expert-parallel-comm).", default=False,
     )  # fmt: skip
+    cuda_graphs: bool = flag(
+        "--cuda-graphs", "switch", "", "Whether kernels of the same sizes in every step are replayed from CUDA graphs: "
+        "all, or without --pad-to-capacity those before tokens go to experts (Megatron's --cuda-graph-impl).",
+        default=False,
+    )  # fmt: skip
     hpz: int = flag(
         "--hpz", "whole", "N", "With --zero 3, neighbouring ranks that hold a second copy of the weights between them, "
         "which backward passes gather (ZeRO++'s zero_hpz_partition_size).", default=0, least=0, most=MOST_DEGREE,

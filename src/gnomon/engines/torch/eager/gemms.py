@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, prod
-from typing import Literal
+from typing import Any, Literal
 
 from gnomon.engines.torch.eager import recurrent
 from gnomon.engines.torch.eager.lowering import Lowering, format_of
@@ -42,7 +42,7 @@ def _matmul(call: Call, how: Lowering) -> Iterator[Op]:
         yield how.stream("copy", added[0].stored_bytes, call.results[0].bytes, "add", wide=first.item_bytes == 4)
 
 
-def _layout(first: TensorSpec, second: TensorSpec, results: _Specs, dtype: str) -> dict[str, int]:
+def _layout(first: TensorSpec, second: TensorSpec, results: _Specs, dtype: str) -> dict[str, Any]:
     """Memory layout of a GEMM's operands; fp32 kernels do not depend on alignment."""
     across = (first.stride[-1] != 1) + (len(second.shape) > 1 and second.stride[-2] != 1)
     if dtype == "fp32":
