@@ -15,7 +15,7 @@ from tests.engines.plans import ENGINES, OPTIMIZERS, config, peaks, search
 
 from gnomon.api.plan_training import plan_training
 from gnomon.api.simulate_training import simulate_training
-from gnomon.engines import training_engine
+from gnomon.engines import engines, training_engine
 from gnomon.engines.training import Grid
 from gnomon.engines.training.grid import SELDOM_CHOSEN
 from gnomon.engines.training.job import check_job
@@ -24,7 +24,7 @@ from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
 from gnomon.load.training import bind_training
 from gnomon.planning.training import infeasible as train_nowhere
-from gnomon.planning.training.checks import check_schedule
+from gnomon.planning.training.checks import check_schedule, check_step
 from gnomon.planning.training.search import SIMPLEST, Search, search_of
 from gnomon.planning.training.space import NAMES, divisors, space
 from gnomon.planning.training.step import step_bound_s, step_timeline, usable_bytes
@@ -130,6 +130,21 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
             }
     assert listed == expected
+
+
+EVERY_ENGINE = [f"{one.name}@{version}" for one in engines() if one.trains for version in one.versions]
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_every_plan_of_a_space_is_one_that_could_be_asked_for(tmp_path: Path, engine: str) -> None:
+    path, load = config(tmp_path, layers=4, heads=8, num_key_value_heads=4), TrainingLoad(seq=8192, global_batch=16)
+    found = search_of(bind_training(path, "H100:16", engine), load, "adamw", "bf16")
+    drawn_rows = np.random.default_rng(0).choice(found.grid.size, min(found.grid.size, 60), replace=False)
+    assert engine.startswith("transformers") or (found.grid.pp[drawn_rows] > 1).sum() > 9
+    for row in drawn_rows.tolist():
+        strategy = found.grid.strategy(row)
+        job = found.bound.job(strategy, found.grid.recipe(row, "adamw"), load, "bf16")
+        check_step(replace(job, pool=replace(job.pool, count=strategy.ranks)), found.engine)
 
 
 def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engine: str) -> bool:

@@ -153,6 +153,8 @@ class Traits:
     """Steps of plans that neither cut nor shard a network are run through PyTorch's allocator (`allocations.py`), which
     says what it reserves and whether that fits."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    pipeline_zero: int = 3
+    """The most that ranks share out in a pipeline."""
     pieces: bool = False
     """It can cut collectives of tensor parallelism into pieces that overlap with GEMMs."""
     hybrid_shards: tuple[int, ...] = ()
