@@ -76,7 +76,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
         "pad_to_capacity": "padded to capacity",
         "imbalance": f"experts {inputs.get('imbalance', 1):g}x the mean on the busiest rank",
         "ep_overlap": "expert-parallel overlap",
-        "cp_a2a": f"{inputs.get('cp_a2a')} trading heads",
+        "cp_a2a": f"a2a over {inputs.get('cp_a2a')} of {inputs['cp']} ranks",
         "fp8_param_gather": "weights gathered as they are multiplied",
         "bf16_layers": f"{inputs.get('bf16_layers')} first and last layers in bf16",
     }
