@@ -119,8 +119,8 @@ class Grid:
 
     @property
     def replicas(self) -> Ints:
-        """Copies of what ranks share out between them: one where all of them do."""
-        return np.where(self.dp_shard > 0, self.dp // np.maximum(self.dp_shard, 1), 1)
+        """Copies of what ranks share out between them: one where all of them do, or where there is one alone."""
+        return np.where(self.dp_shard > 0, np.maximum(self.dp // np.maximum(self.dp_shard, 1), 1), 1)
 
     @property
     def shards(self) -> Ints:
@@ -130,7 +130,7 @@ class Grid:
     @property
     def near_shards(self) -> Ints:
         """Ranks that weights are gathered from for a backward pass."""
-        return np.where(self.hpz > 0, self.hpz, self.shards)
+        return np.where(self.hpz > 0, np.minimum(self.hpz, self.copies), self.shards)
 
     @property
     def expert_shards(self) -> Ints:
