@@ -16,6 +16,7 @@ from tests.engines.plans import ENGINES, OPTIMIZERS, config, peaks, search
 from gnomon.api.plan_training import plan_training
 from gnomon.api.simulate_training import simulate_training
 from gnomon.engines import engines, training_engine
+from gnomon.engines.torch.checks import check_job as check_torch
 from gnomon.engines.training import Grid
 from gnomon.engines.training.grid import SELDOM_CHOSEN
 from gnomon.engines.training.job import check_job
@@ -145,6 +146,28 @@ def test_every_plan_of_a_space_is_one_that_could_be_asked_for(tmp_path: Path, en
         strategy = found.grid.strategy(row)
         job = found.bound.job(strategy, found.grid.recipe(row, "adamw"), load, "bf16")
         check_step(replace(job, pool=replace(job.pool, count=strategy.ranks)), found.engine)
+
+
+RUN = {"lora": True, "lora:dropout=0.1": True, "qlora": True, "dora": True, "offload-activations": True}
+RUN |= {"offload-optimizer": True, "offload-optimizer:stride=2": False, "offload-parameters": False}
+
+
+@pytest.mark.parametrize("technique", RUN)
+def test_plans_with_techniques_are_those_that_the_built_in_runner_runs(tmp_path: Path, technique: str) -> None:
+    path, load = config(tmp_path, layers=4, heads=8, num_key_value_heads=4), TrainingLoad(seq=2048, global_batch=16)
+    plain = search_of(bind_training(path, "H100:16", "torch"), load, "adamw", "bf16")
+    found = replace(plain, techniques=(technique,))
+    assert found.allowed.any() == RUN[technique]
+    refused = 0
+    for row in np.random.default_rng(0).choice(found.grid.size, 200, replace=False).tolist():
+        strategy = replace(found.grid.strategy(row), techniques=(technique,))
+        job = found.bound.job(strategy, found.grid.recipe(row, "adamw"), load, "bf16")
+        try:
+            check_torch(job)
+        except InputError:
+            refused += 1
+            assert not found.allowed[row]
+    assert refused or technique == "offload-optimizer"
 
 
 def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engine: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -192,6 +192,8 @@ class Traits:
     """How it trains low-rank adapters beside frozen weights; None where it does not."""
     sharded_weights: ShardedWeights = ShardedWeights()
     """Of plans with ZeRO 3."""
+    refuses: Callable[[str, Any, Mapping[str, Any]], Iterable[tuple[Any, str]]] | None = None
+    """Of a technique by its name, a `TrainingCase` and values: plans that the engine does not run with it, and why."""
     host_update_apart: bool = False
     """Whether states on the host are updated once all their gradients are there, and all weights go back after that;
     else copies, the host's work and the backward pass overlap."""
