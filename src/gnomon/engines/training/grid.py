@@ -59,6 +59,14 @@ def _left_out() -> Ints:
     return np.zeros(0, np.int64)
 
 
+def picked(column: NDArray[Any], rows: NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[Any]:
+    """Some rows of a column. One value for all rows takes no memory, and goes on to take none."""
+    if column.size and column.strides == (0,):
+        taken = int(np.count_nonzero(rows)) if rows.dtype == bool else rows.size
+        return np.broadcast_to(column[:1], (taken,))
+    return np.asarray(column[rows])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
     """Degrees, micro-batches in sequences, and codes: of ways to recompute, and places among the
@@ -198,7 +206,7 @@ class Grid:
         return {name: rows for name, rows in found.items() if rows.any()}
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
-        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns = {name: picked(getattr(self, name), rows) for name in COLUMNS}
         return Grid(**columns, stage_layers=self.stage_layers)
 
     def cut(self, row: int) -> dict[str, int]:
