@@ -335,6 +335,14 @@ def test_saying_where_a_model_fits_is_no_search_of_its_own(monkeypatch: pytest.M
     assert sum(listed) < 200_000
 
 
+@pytest.mark.parametrize(("chip", "named"), [("RTX4090", "lora"), ("RTX-4080", "qlora")])
+def test_adapters_are_named_where_nothing_else_would_fit(chip: str, named: str) -> None:
+    words: dict[str, Any] = {"seq": 2048, "global_batch": 4, "engine": "transformers"}
+    with pytest.raises(DoesNotFitError, match=rf"With --with {named}, adapters beside frozen weights, it fits here"):
+        plan_training("llama-3.1-8b", cluster=chip, **words)
+    assert plan_training("llama-3.1-8b", cluster=chip, techniques=[named], **words).best.fits
+
+
 def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:
     """One sequence of two million tokens, eight ways to cut it at most without context parallelism; with it, more."""
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama-3.1-8b") | {"max_position_embeddings": 2**21}))
