@@ -172,6 +172,9 @@ def test_one_micro_batch_has_no_other_to_run_beside() -> None:
         ({"ep_overlap": True, "recompute": "full"}, "would recompute", "--ep-overlap"),
         ({"ep_overlap": True, "pp": 2, "ep": 8}, "the schedule is 1f1b", "--ep-overlap"),
         ({"dispatch": "hybrid"}, "unknown dispatch", "--dispatch"),
+        ({"capacity_factor": 1e-9}, "not between 0.001 and 1,000", "--capacity-factor"),
+        ({"capacity_factor": 1e25}, "not between 0.001 and 1,000", "--capacity-factor"),
+        ({"dispatch": "deepep", "engine": "torch"}, "does not run it", "--dispatch"),
     ],
     ids=str,
 )

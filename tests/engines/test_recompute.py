@@ -117,6 +117,15 @@ def test_no_module_is_none() -> None:
     assert figures(simulated("modules=")) == figures(simulated("none"))
 
 
+@pytest.mark.parametrize(
+    ("written", "plain"), [("modules=", "none"), ("modules=mlp+mlp", "modules=mlp"), ("every=1", "full")]
+)
+def test_answers_have_a_choice_in_its_plainest_form(written: str, plain: str) -> None:
+    found = simulated(written)
+    assert found.inputs["recompute"] == plain
+    assert written not in str(found)
+
+
 def test_core_attention_is_what_megatron_selects() -> None:
     assert figures(simulated("modules=core_attn")) == pytest.approx(figures(simulated("selective")), rel=1e-12)
 

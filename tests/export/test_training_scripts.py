@@ -109,6 +109,11 @@ REFUSED: dict[str, tuple[str, Plan, str]] = {
         plan_of("deepspeed", Recipe(schedule="gpipe"), strategy=Strategy(pp=2)),
         "engine.settings.schedule",
     ),
+    "MiCS, which DeepSpeed has no more": (
+        "deepspeed",
+        plan_of("deepspeed", Recipe(zero=3, dp_shard=2), strategy=Strategy(dp=8)),
+        "engine.settings.dp_shard",
+    ),
     "ZeRO 2 in DeepSpeed's pipeline": (
         "deepspeed", plan_of("deepspeed", Recipe(zero=2), strategy=Strategy(pp=2, dp=4)), "engine.settings.zero",
     ),

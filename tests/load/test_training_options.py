@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,46 @@ def test_megatrons_cuda_graphs(options: str, on: bool, notes: tuple[str, ...], t
     found = imported(tmp_path, f"{MIXTURE} {options}")
     assert found.plan.engine.settings.get("cuda_graphs", False) is on
     assert {one for one in noted(found) if "cuda-graph" in one} == {*notes}
+
+
+DS = f"deepspeed --num_gpus 8 {SCRIPT} --deepspeed_config ds.json"
+ACCELERATE = f"accelerate launch --config_file ds.json {TRAINER}"
+ODD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "another stage": (f"{DS} --zero-stage 1", {"zero_optimization": {"stage": 3}}, "--zero-stage: 1 is not the 3"),
+    "no stage": (f"{DS} --zero-stage 1", {"bf16": {"enabled": True}}, "--zero-stage: 1 is not the 0"),
+    "another micro-batch": (
+        DS, {"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4},
+        "--micro-batch-size: 1 is not the 4 that train_micro_batch_size_per_gpu",
+    ),
+    "a stage that is none": (DS, {"zero_optimization": {"stage": 9}}, "stage: 9 is more than 3"),
+    "a list for fields": (DS, {"zero_optimization": []}, "zero_optimization: '\\[\\]' is not a section"),
+    "a number for fields": (ACCELERATE, {"distributed_type": "FSDP", "fsdp_config": 3}, "fsdp_config: '3' is not a"),
+    "half a yes": (
+        ACCELERATE,
+        {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": "maybe"}},
+        "'maybe' is neither true nor false",
+    ),
+    "a third FSDP": (ACCELERATE, {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 3}}, "more than 2"),
+    "a format that is none": (ACCELERATE, {"mixed_precision": "fp9"}, "mixed_precision: 'fp9' is not known"),
+    "nowhere": (
+        ACCELERATE,
+        {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "moon"}},
+        "'moon' is no device to offload to",
+    ),
+    "seven": (ACCELERATE, {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 7}}, "more than 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_a_configuration_cannot_mean_is_refused(case: str, tmp_path: Path) -> None:
+    command, config, told = ODD[case]
+    with pytest.raises(InputError) as caught:
+        imported(tmp_path, command, ds=config)
+    assert re.search(told, str(caught.value))
+
+
+def test_a_file_of_torchtitan_needs_no_degrees(tmp_path: Path) -> None:
+    file = tmp_path / "train.toml"
+    file.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\nlocal_batch_size = 1\n')
+    found = gnomon.import_plan(file, on="H100:8")
+    assert (found.plan.engine.name, found.plan.strategy.dp, found.plan.chips) == ("torchtitan", 8, 8)

@@ -15,7 +15,8 @@ from tests.engines.plans import ENGINES, OPTIMIZERS, config, peaks, search
 
 from gnomon.api.plan_training import plan_training
 from gnomon.api.simulate_training import simulate_training
-from gnomon.engines import training_engine
+from gnomon.engines import engines, training_engine
+from gnomon.engines.torch.checks import check_job as check_torch
 from gnomon.engines.training import Grid
 from gnomon.engines.training.grid import SELDOM_CHOSEN
 from gnomon.engines.training.job import check_job
@@ -24,7 +25,7 @@ from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
 from gnomon.load.training import bind_training
 from gnomon.planning.training import infeasible as train_nowhere
-from gnomon.planning.training.checks import check_schedule
+from gnomon.planning.training.checks import check_schedule, check_step
 from gnomon.planning.training.search import SIMPLEST, Search, search_of
 from gnomon.planning.training.space import NAMES, divisors, space
 from gnomon.planning.training.step import step_bound_s, step_timeline, usable_bytes
@@ -130,6 +131,43 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
                 (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
             }
     assert listed == expected
+
+
+EVERY_ENGINE = [f"{one.name}@{version}" for one in engines() if one.trains for version in one.versions]
+
+
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_every_plan_of_a_space_is_one_that_could_be_asked_for(tmp_path: Path, engine: str) -> None:
+    path, load = config(tmp_path, layers=4, heads=8, num_key_value_heads=4), TrainingLoad(seq=8192, global_batch=16)
+    found = search_of(bind_training(path, "H100:16", engine), load, "adamw", "bf16")
+    drawn_rows = np.random.default_rng(0).choice(found.grid.size, min(found.grid.size, 60), replace=False)
+    assert engine.startswith("transformers") or (found.grid.pp[drawn_rows] > 1).sum() > 9
+    for row in drawn_rows.tolist():
+        strategy = found.grid.strategy(row)
+        job = found.bound.job(strategy, found.grid.recipe(row, "adamw"), load, "bf16")
+        check_step(replace(job, pool=replace(job.pool, count=strategy.ranks)), found.engine)
+
+
+RUN = {"lora": True, "lora:dropout=0.1": True, "qlora": True, "dora": True, "offload-activations": True}
+RUN |= {"offload-optimizer": True, "offload-optimizer:stride=2": False, "offload-parameters": False}
+
+
+@pytest.mark.parametrize("technique", RUN)
+def test_plans_with_techniques_are_those_that_the_built_in_runner_runs(tmp_path: Path, technique: str) -> None:
+    path, load = config(tmp_path, layers=4, heads=8, num_key_value_heads=4), TrainingLoad(seq=2048, global_batch=16)
+    plain = search_of(bind_training(path, "H100:16", "torch"), load, "adamw", "bf16")
+    found = replace(plain, techniques=(technique,))
+    assert found.allowed.any() == RUN[technique]
+    refused = 0
+    for row in np.random.default_rng(0).choice(found.grid.size, 200, replace=False).tolist():
+        strategy = replace(found.grid.strategy(row), techniques=(technique,))
+        job = found.bound.job(strategy, found.grid.recipe(row, "adamw"), load, "bf16")
+        try:
+            check_torch(job)
+        except InputError:
+            refused += 1
+            assert not found.allowed[row]
+    assert refused or technique == "offload-optimizer"
 
 
 def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engine: str) -> bool:
@@ -295,6 +333,14 @@ def test_saying_where_a_model_fits_is_no_search_of_its_own(monkeypatch: pytest.M
         plan_training("mixtral-8x7b", cluster="T4", seq=8192, global_batch=8000)
     assert len(listed) == 4
     assert sum(listed) < 200_000
+
+
+@pytest.mark.parametrize(("chip", "named"), [("RTX4090", "lora"), ("RTX-4080", "qlora")])
+def test_adapters_are_named_where_nothing_else_would_fit(chip: str, named: str) -> None:
+    words: dict[str, Any] = {"seq": 2048, "global_batch": 4, "engine": "transformers"}
+    with pytest.raises(DoesNotFitError, match=rf"With --with {named}, adapters beside frozen weights, it fits here"):
+        plan_training("llama-3.1-8b", cluster=chip, **words)
+    assert plan_training("llama-3.1-8b", cluster=chip, techniques=[named], **words).best.fits
 
 
 def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:

@@ -159,3 +159,13 @@ def test_an_idea_that_nothing_fits_with_opens_too() -> None:
     gain, *sides = nodes_of(answer)
     assert answer.gain is None and gain.formula == answer.verdict
     assert [side.shown for side in sides if side.shown in ("none fits", "not used")]
+
+
+def test_a_rank_alone_waits_for_copies_and_not_for_others() -> None:
+    words = {"on": "H100:8", "seq": 4096, "global_batch": 64, "zero": 3}
+    found = gnomon.simulate_training("llama-3.1-8b", **words, techniques=["offload-activations", "offload-optimizer"])
+    nodes = flat(nodes_of(found))
+    assert "waiting for copies" in nodes and "the bubble" not in nodes
+    shares = [float(part.shown.rstrip("%")) for part in nodes["what binds"].parts]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    assert nodes["what binds"].shown.startswith("copies: ")

@@ -140,6 +140,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lora:targets=qv", {"engine": "megatron"}, "adapts queries, keys and values as one matrix"),
     ("lora:rank=2", {"engine": "megatron", "on": "H100:4", "tp": 4}, "a rank of 2 cannot be sharded over 4 ranks"),
     ("lora", {"engine": "megatron", "optimizer": "muon"}, "muon's update is priced for full matrices"),
+    ("lora", {"engine": "deepspeed", "optimizer": "adam8bit"}, "adam8bit is not priced under DeepSpeed"),
 ]
 
 

@@ -16,6 +16,7 @@ from gnomon.units import format_count, format_duration, format_money
 
 REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or faster links would shorten it",
+    "copies": "a smaller share on the host, larger micro-batches or a faster link would shorten them",
     "the bubble": "more micro-batches, fewer pipeline ranks or more model chunks per rank (vp) would shorten it",
     "the optimizer": "sharding it over data-parallel ranks (zero 1) would shorten it",
     "imbalance": "packing, balanced sampling, or context parallelism in the place of data parallelism would shorten it",
@@ -42,6 +43,7 @@ def trained_plan(answer: TrainingPlanReport) -> tuple[AnswerNode, ...]:
     parts += [
         AnswerNode(name="not chosen", shown=plural(count, "plan"), formula=reason)
         for reason, count in answer.rejected.items()
+        if count
     ]
     least = f"every plan that was not timed takes at least {format_duration(answer.bound_s)}"
     goal = next((text for name, text in goal_lines(answer) if name == "objective"), "the shortest step")
@@ -84,7 +86,10 @@ def _pipeline(answer: TrainingReport, pipeline: float, step: float) -> AnswerNod
     inputs, idle = answer.inputs, pipeline * answer.bubble_fraction
     passes = f"{format_count(answer.micro_batches)} micro-batches of {inputs['micro_batch']} forward and backward"
     parts = [AnswerNode(name="passes", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean")]
-    if idle > NOTHING * step:
+    if idle > NOTHING * step and inputs["pp"] == 1:
+        formula = "copies to the host and back that last longer than the passes beside them"
+        parts.append(AnswerNode(name="waiting for copies", shown=format_duration(idle), formula=formula))
+    elif idle > NOTHING * step:
         formula = f"mean wait of a rank for the others; even stages would wait {fill_share(answer):.1%} of the passes"
         parts.append(AnswerNode(name="the bubble", shown=format_duration(idle), formula=formula))
     shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
@@ -136,11 +141,15 @@ def _rank(rank: int, parts: Mapping[str, float], usable: float) -> AnswerNode:
 
 
 def _binding(answer: TrainingReport) -> AnswerNode:
-    """Shares of the step. Waiting for a send counts as communication and as part of the bubble."""
+    """Shares of the step. Waiting for a send counts as communication and as part of the bubble; a rank without a
+    pipeline waits for copies alone, which are exposed communication too."""
     step, parts = answer.step_time_s.value, answer.step_parts
+    idle = parts["pipeline_s"] * answer.bubble_fraction
+    copies = idle if answer.inputs["pp"] == 1 else 0.0
     lost = {
-        "communication": answer.exposed_communication_s / step,
-        "the bubble": parts["pipeline_s"] * answer.bubble_fraction / step,
+        "communication": max(answer.exposed_communication_s - copies, 0.0) / step,
+        "copies": copies / step,
+        "the bubble": (idle - copies) / step,
         "the optimizer": parts["optimizer_s"] / step,
         "imbalance": parts.get("imbalance_s", 0.0) / step,
         "waiting": parts.get("waits_s", 0.0) / step,
@@ -164,7 +173,7 @@ def _binding(answer: TrainingReport) -> AnswerNode:
 def _spent(answer: TrainingReport) -> tuple[AnswerNode, ...]:
     step, chips = answer.step_time_s.value, len(answer.ranks)
     joules, usd = answer.energy_j, answer.cost_usd
-    watts = f"{digits(joules / step / chips)} W per chip on {chips:,} chips" if step else ""
+    watts = f"{digits(joules / step / chips)} W per chip on {plural(chips, 'chip')}" if step else ""
     nodes = [
         AnswerNode.metric("energy", scaled(joules / 3600, "Wh"), formula=watts),
         AnswerNode.metric("cost", format_money(usd), f"{format_money(usd / step * 3600)}/h" if step else ""),

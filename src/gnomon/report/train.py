@@ -25,7 +25,7 @@ from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
 from gnomon.spec.questions.run import NEEDS_FAILURES
-from gnomon.spec.training import RANDOM, SELDOM
+from gnomon.spec.training import BESIDE_TEXT, PRECISION, RANDOM, SELDOM
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
 
 AFTER = {
@@ -77,7 +77,7 @@ def seldom_words(inputs: Mapping[str, Any]) -> list[str]:
         "imbalance": f"experts {inputs.get('imbalance', 1):g}x the mean on the busiest rank",
         "ep_overlap": "expert-parallel overlap",
         "cuda_graphs": "CUDA graphs",
-        "cp_a2a": f"{inputs.get('cp_a2a')} trading heads",
+        "cp_a2a": f"a2a over {inputs.get('cp_a2a')} of {inputs['cp']} ranks",
         "fp8_param_gather": "weights gathered as they are multiplied",
         "bf16_layers": f"{inputs.get('bf16_layers')} first and last layers in bf16",
     }
@@ -264,10 +264,16 @@ def same_job(inputs: Mapping[str, Any]) -> list[Any]:
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
     said += flag("--tokens", count_word(inputs.get("tokens")))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
+    said += flag("--power-limit", inputs.get("power_limit_w"))
+    said += [word for name in BESIDE_TEXT for word in flag(_option(name), inputs.get(name) or None)]
     said += _lengths_flags(inputs)
     said += [word for name, option in RUN_FLAGS.items() for word in flag(option, _run_word(name, inputs))]
     said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _lengths_flags(inputs: Mapping[str, Any]) -> list[Any]:
@@ -288,7 +294,13 @@ def _run_word(name: str, inputs: Mapping[str, Any]) -> Any:
 
 def planned_again(inputs: Mapping[str, Any], on: str) -> str:
     """A search for a plan of the same job."""
-    return words("gnomon", "plan", "train", inputs["model"], "--cluster", on, *same_job(inputs))
+    precision = [
+        word
+        for name in PRECISION
+        if (value := inputs.get(name, SELDOM[name])) != SELDOM[name]
+        for word in ([_option(name)] if value is True else [_option(name), value])
+    ]
+    return words("gnomon", "plan", "train", inputs["model"], "--cluster", on, *precision, *same_job(inputs))
 
 
 def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
@@ -302,8 +314,8 @@ def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
     usual |= {name: default for name, default in changed.items() if default is not False}
     said: list[Any] = []
     for name, default in usual.items():
-        said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)
-    said += [f"--{name.replace('_', '-')}" for name, default in changed.items() if default is False]
+        said += flag(_option(name), inputs.get(name), default)
+    said += [_option(name) for name, default in changed.items() if default is False]
     said += ["--no-sequence-parallel"] if inputs["tp"] > 1 and not inputs["sequence_parallel"] else []
     return words("gnomon", "simulate", "train", inputs["model"], "--on", on, *said, *same_job(inputs))
 

@@ -40,6 +40,8 @@ RANDOM, GROUP_BY_LENGTH, BALANCED = SAMPLINGS = ("random", "group-by-length", "b
 a step so that data-parallel ranks have equal work."""
 VISION, PROJECTOR = "vision", "projector"
 """Parts of a vision-language model that may be frozen: its tower, and what leads from it to the decoder."""
+BESIDE_TEXT = ("images", "image", "source", "freeze", "mtp_layers")
+"""Fields of a load that say what is trained beside a decoder's text."""
 FURTHER = "multi-token prediction"
 """How an answer names the layers of a model that predict further tokens, where a step trains none of them."""
 
@@ -68,8 +70,7 @@ class TrainingLoad:
     @property
     def together(self) -> dict[str, Any]:
         """What is trained beside a decoder's text, where it is given."""
-        names = ("images", "image", "source", "freeze", "mtp_layers")
-        return {name: value for name in names if (value := getattr(self, name))}
+        return {name: value for name in BESIDE_TEXT if (value := getattr(self, name))}
 
     @property
     def step_tokens(self) -> float:

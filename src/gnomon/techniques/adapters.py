@@ -324,8 +324,9 @@ def unsupported(case: TrainingCase, rank: int, targets: str) -> Iterator[Rejecti
     yield not model.vocab, "adapters are priced in decoders over tokens"
     towers = any(not (given.frozen and given.frozen_tail) for given in model.beside)
     yield towers, "a tower learns beside the decoder: freeze it and its projector (--freeze)"
-    newton = case.traits.optimizers[case.optimizer].newton_steps
-    yield newton > 0, f"{case.optimizer}'s update is priced for full matrices"
+    states = case.traits.optimizers.get(case.optimizer)  # what it has not, the engine itself refuses
+    newton = states is not None and states.newton_steps > 0
+    yield newton, f"{case.optimizer}'s update is priced for full matrices"
     joined = (style.kernels or case.traits.style).joined
     yield targets == QV and joined, f"{style.library} adapts queries, keys and values as one matrix"
     yield model.is_moe and (plans.zero == 3), "frozen experts are not priced under ZeRO 3"

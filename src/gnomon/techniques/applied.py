@@ -24,8 +24,10 @@ LEAVE_OUT = "Leave it out, or change what it names."
 
 
 def rejections(one: Technique[C], case: C, values: Values) -> Iterator[Rejection]:
-    """A technique's own reasons, then those that hold for all that change the same."""
+    """A technique's own reasons, the engine's, then those that hold for all that change the same."""
     yield from one.reject(case, values)
+    if engine := getattr(getattr(case, "traits", None), "refuses", None):
+        yield from engine(one.name, case, values)
     unequal = getattr(getattr(case, "load", None), "sequences", None) is not None
     why = "copies beside the passes are not timed with sequences that differ in length"
     yield unequal and overrides(one, "tasks"), why

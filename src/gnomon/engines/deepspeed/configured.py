@@ -12,6 +12,7 @@ from gnomon.engines.training.expressed import Named
 from gnomon.engines.training.imported import TrainingOptions, flattened
 from gnomon.errors import InputError
 from gnomon.spec.imported import IgnoredOption
+from gnomon.spec.training import MAX_ZERO
 
 FIELDS = (
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16",
@@ -19,6 +20,8 @@ FIELDS = (
     "wall_clock_breakdown", "zero_allow_untested_optimizer", "prescale_gradients", "flops_profiler", "data_types",
     "communication_data_type", "tensorboard", "comms_logger", "aio", "tensor_parallel", "zero_force_ds_cpu_optimizer",
 )  # fmt: skip
+SECTIONS = ("zero_optimization", "bf16", "fp16", "optimizer", "activation_checkpointing", "aio")
+"""Fields that hold fields."""
 AUTO = "auto"
 """What the transformers Trainer fills in from its own arguments."""
 NO_EFFECT = {
@@ -60,6 +63,8 @@ OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "lion": "lion", "
 class DeepSpeedSettings:
     """What a configuration says; 0 and empty where it does not."""
 
+    configured: bool
+    """Whether there is a configuration."""
     stage: int
     micro_batch: int
     accumulation: int
@@ -85,9 +90,12 @@ def is_config(fields: Mapping[str, Any]) -> int:
 
 def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
     """What a plan takes of a configuration."""
+    for name in SECTIONS:
+        if not isinstance(fields.get(name, {}), Mapping):
+            raise InputError(f"'{fields[name]}' is not a section of settings", where=name, hint="Write {…}.")
     given = {name: value for name, value in flattened(fields).items() if value != AUTO}
     options = TrainingOptions(given, UNUSED, dashes="")
-    stage = options.whole("zero_optimization.stage", default=0, least=0)
+    stage = options.whole("zero_optimization.stage", default=0, least=0, most=MAX_ZERO)
     micro = options.whole("train_micro_batch_size_per_gpu", default=0, least=0)
     steps = options.whole("gradient_accumulation_steps", default=0, least=0)
     batch = options.whole("train_batch_size", default=0, least=0)
@@ -97,6 +105,7 @@ def settings_of(fields: Mapping[str, Any]) -> DeepSpeedSettings:
         options.unmodelled("zero_optimization.overlap_comm: true", "priced with reductions after the backward pass")
     techniques = offload_read(options)
     return DeepSpeedSettings(
+        configured=bool(fields),
         stage=stage,
         micro_batch=micro,
         accumulation=steps,

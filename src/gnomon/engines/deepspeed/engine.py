@@ -35,6 +35,9 @@ FRAGMENTATION = 0.11
 SPARE = 0.0
 """Reserved blocks are released where memory runs out, so that fragmentation keeps no plan from running."""
 
+PIPELINE_ZERO = 1
+"""Its pipeline engine asserts that gradients and weights are not sharded."""
+
 ADAPTERS = AdapterStyle(library="PEFT", nf4="bitsandbytes", nf4_clones=True, dora_saves=2)
 """Which DeepSpeed keeps in the format of the network, with fp32 copies beside the optimizer's states."""
 
@@ -72,6 +75,7 @@ class DeepSpeed:
             spare=SPARE,
             fragmentation=FRAGMENTATION,
             schedules=("1f1b",),
+            pipeline_zero=PIPELINE_ZERO,
             adapters=ADAPTERS if self.version == VERSIONS[-1] else None,
             hybrid_shards=(3,) if self.version in MICS_VERSIONS else (),
             replicas_once=True,
@@ -92,7 +96,7 @@ class DeepSpeed:
         if strategy.pp > 1 and recipe.schedule != "1f1b":
             message = f"DeepSpeed's pipeline has no schedule {recipe.schedule}"
             raise InputError(message, where="engine.settings.schedule", hint="Use 1f1b.")
-        if strategy.pp > 1 and recipe.zero > 1:
+        if strategy.pp > 1 and recipe.zero > PIPELINE_ZERO:
             message = f"DeepSpeed does not combine ZeRO {recipe.zero} with a pipeline"
             raise InputError(message, where="engine.settings.zero", hint="Use 0 or 1, or a pp of 1.")
         if strategy.tp > 1 and recipe.sequence_parallel:

@@ -27,7 +27,9 @@ from gnomon.engines.training.wide import imported
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.recompute import FULL, UNIFORM, parse
+from gnomon.spec.training import MAX_ZERO
 
+MICRO = "train_micro_batch_size_per_gpu"
 CONFIG_FLAGS = ("deepspeed_config", "deepspeed-config")
 OWN = {
     "as it is priced": "deepspeed use-flash-attn-v2 use-flash-attn-v1 use-flash-attn-triton cpu-optimizer "
@@ -67,8 +69,8 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     shape = _shape(options)
     strategy = _degrees(options, settings.sequence)
     strategy = replace(strategy, dp=data_parallel(ranks_of(program, names), strategy, program.name))
-    micro = options.whole("micro-batch-size", "batch-size", "batch_size", default=0, least=0) or settings.micro_batch
-    batch = options.whole("global-batch-size", default=0, least=0) or settings.global_batch
+    micro = _agreed(options, ("micro-batch-size", "batch-size", "batch_size"), settings.micro_batch, MICRO)
+    batch = _agreed(options, ("global-batch-size",), settings.global_batch, "train_batch_size")
     micro = micro or _micro_batch(batch, strategy.dp * max(1, settings.accumulation))
     batch = batch or micro * strategy.dp * max(1, settings.accumulation)
     seq = options.whole("seq-length", "seq_length", "max_seq_len", "max_length", "seq-len")
@@ -93,9 +95,23 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     )
 
 
+def _agreed(options: TrainingOptions, flags: tuple[str, ...], configured: int, field: str) -> int:
+    """What a command and its configuration say alike; 0 where neither says it."""
+    said = options.whole(*flags, default=0, least=0)
+    if said and configured:
+        _same(said, configured, f"--{flags[0]}", field)
+    return said or configured
+
+
+def _same(said: int, configured: int, where: str, field: str) -> None:
+    if said != configured:
+        message = f"{said} is not the {configured} that {field} of its configuration says"
+        raise InputError(message, where=where, hint="DeepSpeed takes the configuration's: give both the same.")
+
+
 def _micro_batch(batch: int, parts: int) -> int:
     """Sequences that a rank takes at a time, where only all of a step are given: DeepSpeed divides them."""
-    where = "train_micro_batch_size_per_gpu"
+    where = MICRO
     if not batch:
         raise InputError("nothing says how many sequences a rank takes at a time", where=where)
     if batch % parts:
@@ -165,7 +181,9 @@ def _samples(options: TrainingOptions, batch: int, seq: int) -> int:
 
 def _recipe(options: TrainingOptions, settings: DeepSpeedSettings, strategy: Strategy, *, own: bool) -> Recipe:
     """How a step is carried out; `own` where the program is Megatron-DeepSpeed, which brings its own optimizer."""
-    stage = options.whole("zero-stage", default=settings.stage, least=0)
+    stage = options.whole("zero-stage", default=settings.stage, least=0, most=MAX_ZERO)
+    if settings.configured:
+        _same(stage, settings.stage, "--zero-stage", "zero_optimization.stage")
     full = options.flag("checkpoint-activations")
     granularity = options.text("recompute-granularity")
     selective = granularity == "selective" or options.flag("recompute-activations")

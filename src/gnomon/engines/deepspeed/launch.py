@@ -106,8 +106,6 @@ def _zero(job: TrainingJob) -> dict[str, Any]:
     found: dict[str, Any] = {"stage": stage}
     if stage == 3 and job.recipe.hpz:
         found["zero_hpz_partition_size"] = job.recipe.hpz
-    if shards := job.recipe.dp_shard if stage == 3 else 0:
-        found["mics_shard_size"] = shards * job.strategy.cp
     if stage:
         found |= {"overlap_comm": False, "reduce_scatter": True, "contiguous_gradients": True}
     return found | zero_fields(job)
@@ -143,9 +141,9 @@ def check(job: TrainingJob) -> None:
     if strategy.pp > 1 and recipe.schedule != "1f1b":
         message = f"DeepSpeed's pipeline has no schedule {recipe.schedule}"
         raise InputError(message, where="engine.settings.schedule", hint="Use 1f1b.")
-    if recipe.dp_shard and recipe.zero in (1, 2) and strategy.dp > 1:
-        message = f"MiCS shards over some of the ranks with ZeRO 3 alone, and zero is {recipe.zero}"
-        raise InputError(message, where="engine.settings.dp_shard", hint="Use 0, or zero 3.")
+    if recipe.dp_shard and recipe.zero and recipe.dp_shard < strategy.dp:
+        message = f"DeepSpeed {VERSION} shards over all ranks: MiCS has been removed from it"
+        raise InputError(message, where="engine.settings.dp_shard", hint="Use 0, or export to torchtitan or megatron.")
     if strategy.pp > 1 and recipe.zero > 1:
         message = f"DeepSpeed does not combine ZeRO {recipe.zero} with a pipeline"
         raise InputError(message, where="engine.settings.zero", hint="Use 0 or 1, or a pp of 1.")
@@ -164,9 +162,6 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     missing += _unlike(job)
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
         missing.append(f"DeepSpeed {plan.engine.version}: the files are for {VERSION}")
-    if job.recipe.dp_shard and job.recipe.zero == 3:
-        own = "pretrain_gpt.py makes its model under deepspeed.zero.Init"
-        missing.append(f"what mics_shard_size needs beside it: {own}, not MiCS_Init")
     if saving.beside:
         missing.append("asynchronous checkpoints: Megatron-DeepSpeed saves them while training waits")
     missing += [*offload_unsaid(job), *activations_unsaid(job), *sequences_not_expressed(job)]

@@ -104,15 +104,16 @@ def offload_read(options: TrainingOptions) -> Named:
     states, weights = "zero_optimization.offload_optimizer", "zero_optimization.offload_param"
     ratio = options.share(f"{states}.ratio", default=1.0)
     device, other = (options.text(f"{name}.device", default="none") for name in (states, weights))
-    found = offloaded(ratio, TIERS[device]) if _is_place(device, f"{states}.device") else {}
-    if _is_place(other, f"{weights}.device"):
+    found = offloaded(ratio, TIERS[device]) if is_place(device, f"{states}.device") else {}
+    if is_place(other, f"{weights}.device"):
         found |= streamed(TIERS[other])
     if options.flag("activation_checkpointing.cpu_checkpointing"):
         found |= activations_offloaded(copies=BLOCKING)
     return found
 
 
-def _is_place(device: str, where: str) -> bool:
+def is_place(device: str, where: str) -> bool:
+    """Whether states or weights are offloaded. Raises for a place that they cannot be offloaded to."""
     if device not in ("none", *TIERS):
         raise InputError(f"'{device}' is no device to offload to", where=where, hint=f"Use {', '.join(TIERS)} or none.")
     return device != "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gnomon.engines.torch import ENGINE, checks, recompute
+from gnomon.engines.torch import ENGINE, checks, recompute, techniques
 from gnomon.engines.torch.efficiencies import efficiencies, software
 from gnomon.engines.torch.style import magnitudes, optimizers, style
 from gnomon.engines.training.adapters import AdapterStyle
@@ -63,6 +63,7 @@ class Torch:
             split_tp=False,
             whole_sums=True,
             hybrid_shards=(1, 2, 3),
+            refuses=techniques.rejections,
             uneven_stages=self.version == VERSIONS[-1],
             gathers_forward=True,
             buffers_ahead=True,

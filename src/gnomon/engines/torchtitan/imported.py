@@ -79,7 +79,7 @@ def reads(program: LaunchedProgram) -> bool:
 
 def known_fields(fields: Mapping[str, Any]) -> int:
     """Sections of a file in TOML that are TorchTitan's."""
-    own = {"training", "parallelism", "model"} <= set(fields) and isinstance(fields.get("training"), Mapping)
+    own = all(isinstance(fields.get(name), Mapping) for name in ("model", "training"))
     return sum(name in SECTIONS for name in fields) if own else 0
 
 

@@ -9,6 +9,8 @@ from gnomon.spec.training import ONCE, ONCE_NARROW
 
 _EXCHANGED = ("dispatch", "imbalance", "ep_overlap")
 _COUNTED = ("capacity_factor", "pad_to_capacity")
+CAPACITIES = 0.001, 1000.0
+"""The smallest and the largest share of tokens that experts may take: a column of plans counts it in millionths."""
 
 
 def idle_dispatch(strategy: Strategy, model: Model) -> dict[str, str]:
@@ -24,6 +26,9 @@ def check_dispatch(model: Model, strategy: Strategy, recipe: Recipe) -> None:
         name = "capacity_factor" if recipe.capacity_factor < 0 else "imbalance"
         least = {"capacity_factor": "0 drops none", "imbalance": "1 is even"}[name]
         raise InputError(f"{getattr(recipe, name):g} is too small", where=f"engine.settings.{name}", hint=f"{least}.")
+    if recipe.capacity_factor and not CAPACITIES[0] <= recipe.capacity_factor <= CAPACITIES[1]:
+        message = f"{recipe.capacity_factor:g} is not between {CAPACITIES[0]:g} and {CAPACITIES[1]:,g}"
+        raise InputError(message, where="engine.settings.capacity_factor", hint="0 drops none.")
     if not model.is_moe:
         return
     if recipe.pad_to_capacity and not recipe.capacity_factor:

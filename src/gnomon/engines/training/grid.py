@@ -59,6 +59,14 @@ def _left_out() -> Ints:
     return np.zeros(0, np.int64)
 
 
+def picked(column: NDArray[Any], rows: NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[Any]:
+    """Some rows of a column. One value for all rows takes no memory, and goes on to take none."""
+    if column.size and column.strides == (0,):
+        taken = int(np.count_nonzero(rows)) if rows.dtype == bool else rows.size
+        return np.broadcast_to(column[:1], (taken,))
+    return np.asarray(column[rows])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
     """Degrees, micro-batches in sequences, and codes: of ways to recompute, and places among the
@@ -120,8 +128,8 @@ class Grid:
 
     @property
     def replicas(self) -> Ints:
-        """Copies of what ranks share out between them: one where all of them do."""
-        return np.where(self.dp_shard > 0, self.dp // np.maximum(self.dp_shard, 1), 1)
+        """Copies of what ranks share out between them: one where all of them do, or where there is one alone."""
+        return np.where(self.dp_shard > 0, np.maximum(self.dp // np.maximum(self.dp_shard, 1), 1), 1)
 
     @property
     def shards(self) -> Ints:
@@ -131,7 +139,7 @@ class Grid:
     @property
     def near_shards(self) -> Ints:
         """Ranks that weights are gathered from for a backward pass."""
-        return np.where(self.hpz > 0, self.hpz, self.shards)
+        return np.where(self.hpz > 0, np.minimum(self.hpz, self.copies), self.shards)
 
     @property
     def expert_shards(self) -> Ints:
@@ -199,7 +207,7 @@ class Grid:
         return {name: rows for name, rows in found.items() if rows.any()}
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
-        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        columns = {name: picked(getattr(self, name), rows) for name in COLUMNS}
         return Grid(**columns, stage_layers=self.stage_layers)
 
     def cut(self, row: int) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -156,6 +156,8 @@ class Traits:
     """Steps of plans that neither cut nor shard a network are run through PyTorch's allocator (`allocations.py`), which
     says what it reserves and whether that fits."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    pipeline_zero: int = 3
+    """The most that ranks share out in a pipeline."""
     pieces: bool = False
     """It can cut collectives of tensor parallelism into pieces that overlap with GEMMs."""
     cuda_graphs: bool = False
@@ -195,6 +197,8 @@ class Traits:
     """How it trains low-rank adapters beside frozen weights; None where it does not."""
     sharded_weights: ShardedWeights = ShardedWeights()
     """Of plans with ZeRO 3."""
+    refuses: Callable[[str, Any, Mapping[str, Any]], Iterable[tuple[Any, str]]] | None = None
+    """Of a technique by its name, a `TrainingCase` and values: plans that the engine does not run with it, and why."""
     host_update_apart: bool = False
     """Whether states on the host are updated once all their gradients are there, and all weights go back after that;
     else copies, the host's work and the backward pass overlap."""

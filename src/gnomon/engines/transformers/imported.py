@@ -14,7 +14,7 @@ from typing import Any
 from gnomon.engines.command_line import Value, unused_flags
 from gnomon.engines.deepspeed.configured import settings_of
 from gnomon.engines.deepspeed.imported import beside, ranks_of
-from gnomon.engines.deepspeed.offload import TIERS
+from gnomon.engines.deepspeed.offload import TIERS, is_place
 from gnomon.engines.operations import Variable
 from gnomon.engines.training.expressed import (
     ACTIVATIONS,
@@ -33,6 +33,7 @@ from gnomon.engines.transformers.batches import batches_of
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.imported import UNMODELLED, IgnoredOption
+from gnomon.spec.training import MAX_ZERO
 
 PROGRAM = "trl"
 TRAINER_FLAGS = ("--per_device_train_batch_size", "--model_name_or_path", "--output_dir")
@@ -255,8 +256,14 @@ def _in_place(text: str) -> Mapping[str, Any]:
     raise InputError(f"'{text}' is not JSON", where="--fsdp_config")
 
 
+_MIXED = ("no", "bf16", "fp16", "fp8")
+
+
 def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int, names: TrainingNames) -> Sharding:
     """Accelerate's configuration, with the launcher's own options above it."""
+    for name in ("fsdp_config", "deepspeed_config"):
+        if name in base:
+            raise InputError(f"'{base[name]}' is not a section of settings", where=name)
     options = TrainingOptions(dict(base), LAUNCHER, dashes="")
     for name, value in flags.items():
         if name not in ("config_file", "module"):
@@ -265,7 +272,9 @@ def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int,
     processes = options.whole("num_processes", default=0, least=0)
     kind = "FSDP" if options.flag("use_fsdp") else "DEEPSPEED" if options.flag("use_deepspeed") else kind
     options.take("multi_gpu")
-    mixed = options.text("mixed_precision", default="no")
+    mixed = options.text("mixed_precision", default="no").lower()
+    if mixed not in _MIXED:
+        raise InputError(f"'{mixed}' is not known", where="mixed_precision", hint=f"Use {' or '.join(_MIXED)}.")
     backend = options.text("dynamo_config.dynamo_backend", "dynamo_backend", default="no")
     if backend.lower() != "no":
         options.unmodelled(f"dynamo_backend: {backend}", "compiled modules: priced as eager ones")
@@ -280,7 +289,7 @@ def _accelerate(base: Mapping[str, Value], flags: Mapping[str, str], ranks: int,
     sizes = {name: options.whole(named.format(name), default=1) for name in ("tp", "cp")}
     return replace(
         found,
-        mixed={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(mixed, found.mixed),
+        mixed=found.mixed if mixed == "no" else mixed,
         ranks=processes or ranks,
         strategy=Strategy(tp=sizes["tp"], cp=sizes["cp"]),
         ignored=(*found.ignored, *options.ignored, *options.left()),
@@ -291,12 +300,12 @@ def _deepspeed(options: TrainingOptions, names: TrainingNames) -> Sharding:
     file = options.text("deepspeed_config.deepspeed_config_file", "deepspeed_config_file")
     if file:
         return _deepspeed_file(names, file)
-    stage = options.whole("deepspeed_config.zero_stage", "zero_stage", default=2, least=0)
+    stage = options.whole("deepspeed_config.zero_stage", "zero_stage", default=2, least=0, most=MAX_ZERO)
     steps = options.text("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps")
     techniques: Named = {}
     for name, what in (("offload_optimizer_device", offloaded(1.0)), ("offload_param_device", streamed())):
         device = options.text(f"deepspeed_config.{name}", name, default="none")
-        for technique, values in what.items() if device in TIERS else ():
+        for technique, values in what.items() if is_place(device, name) else ():
             techniques[technique] = {**values, **({"tier": NVME} if TIERS[device] == NVME else {})}
     return Sharding(
         zero=stage, accumulation=int(steps) if re.fullmatch(r"\d{1,6}", steps) else 0, techniques=techniques
@@ -310,13 +319,15 @@ def _of_fsdp(name: str) -> tuple[str, str, str]:
 
 def _fsdp(options: TrainingOptions) -> Sharding:
     """FSDP2 says whether weights are sharded again after the forward pass, FSDP1 names a strategy."""
-    version = options.whole(*_of_fsdp("version"), default=1)
-    resharded = options.text(*_of_fsdp("reshard_after_forward"), default="true")
+    version = options.whole(*_of_fsdp("version"), default=1, most=2)
+    resharded = options.text(*_of_fsdp("reshard_after_forward"), default="true").lower()
+    if version == 2 and resharded not in ("true", "false"):
+        raise InputError(f"'{resharded}' is neither true nor false", where="fsdp_reshard_after_forward")
     named = options.text(*_of_fsdp("sharding_strategy"), default="FULL_SHARD")
     again = options.flag(*_of_fsdp("activation_checkpointing"))
     away = _all_offloaded() if options.flag(*_of_fsdp("offload_params")) else {}
     if version == 2:
-        return Sharding(zero=3 if resharded.lower() == "true" else 2, recomputed=again, techniques=away)
+        return Sharding(zero=3 if resharded == "true" else 2, recomputed=again, techniques=away)
     named = _BY_NUMBER.get(named, named)
     if named not in _STRATEGIES:
         raise InputError(f"'{named}' is not known", where="fsdp_sharding_strategy")

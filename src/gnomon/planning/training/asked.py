@@ -51,12 +51,15 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
     """The step of a question, once it is known to be possible. Errors name the fields of a plan."""
     techniques = asked(question.techniques)
     refuse_auto(techniques)
-    given = {name: value for name in SET_BY_TECHNIQUES if (value := getattr(question, name)) is not None}
+    written = question.recipe_given
+    given = {
+        name: value for name in SET_BY_TECHNIQUES if (value := written.get(name, getattr(question, name))) is not None
+    }
     degrees: dict[str, Any] = USUAL_DEGREES | {name: given[name] for name in USUAL_DEGREES if name in given}
     degrees |= {"tp": question.tp, "ep": question.ep}
     usual = {"schedule": usual_schedule(degrees["vp"]).name, "recompute": "none", "cp_comm": "p2p"}
     schedule(given.get("schedule", usual["schedule"]), where="engine.settings.schedule")
-    settings = {name: value for name, value in question.recipe_given.items() if value is not None} | {
+    settings = {name: value for name, value in written.items() if value is not None} | {
         name: given.get(name, usual[name]) for name in usual
     }
     settings["sequence_parallel"] = question.sequence_parallel and degrees["tp"] > 1

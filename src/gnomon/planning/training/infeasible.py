@@ -19,6 +19,8 @@ from gnomon.units import format_bytes
 
 ORDER = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
 """Of plans that techniques reject, the reason is told of the one with least of these, the first of them first."""
+ADAPTERS = ("lora", "qlora")
+"""Techniques that train less than the network, which no search tries by itself."""
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
@@ -46,8 +48,10 @@ def infeasible(search: Search) -> GnomonError:
     if also:
         return DoesNotFitError(message, where=CHIPS, hint=also.strip())
     other = next((name for name in OPTIMIZERS if name != search.optimizer and _smaller(search, name)), "")
-    hint = f"More chips do not help. With --optimizer {other} it fits here." if other else "More chips do not help."
-    return DoesNotFitError(message, where=CHIPS, hint=hint)
+    less = f" With --optimizer {other} it fits here." if other else ""
+    few = next((name for name in ADAPTERS if not less and _helps(search, name)), "")
+    less = f" With --with {few}, adapters beside frozen weights, it fits here." if few else less
+    return DoesNotFitError(message, where=CHIPS, hint=f"More chips do not help.{less}")
 
 
 def _smaller(search: Search, optimizer: str) -> bool:

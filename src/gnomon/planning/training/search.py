@@ -62,6 +62,8 @@ class Search:
         default_factory=dict, repr=False, compare=False
     )
     """Figures without techniques, which are the same whichever of them a copy of this search has."""
+    whole: tuple[Search, Ints] | None = field(default=None, repr=False, compare=False)
+    """The search that this one has some plans of, and which."""
 
     @cached_property
     def known(self) -> dict[tuple[int, ...], Any]:
@@ -112,6 +114,9 @@ class Search:
     @property
     def _unpriced(self) -> StepTable:
         """The same without what techniques change of it, made once for all searches with these plans."""
+        if self.whole:
+            search, rows = self.whole
+            return search._unpriced.pick(rows)
         key, machine = self._key, self.case.machine
         if key not in self.shared:
             found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
@@ -124,9 +129,7 @@ class Search:
         if not self.applied or self.allowed.all() or not self.allowed.any():
             return self
         rows = np.flatnonzero(self.allowed)
-        found = replace(self, grid=self.grid.pick(rows), shared={})
-        found.shared[found._key] = found.pool, found.grid, self._unpriced.pick(rows)
-        return found
+        return replace(self, grid=self.grid.pick(rows), whole=(self, rows))
 
     @property
     def _key(self) -> tuple[object, ...]:
@@ -217,7 +220,7 @@ class Search:
     @property
     def has_side(self) -> bool:
         """Whether techniques have something run beside the passes."""
-        return bool(self.applied) and bool(self.figures.side)
+        return bool(self.applied) and bool(self.priced[1].side)
 
     @cached_property
     def loose_bounds_s(self) -> Floats:
@@ -259,10 +262,12 @@ class Search:
     @cached_property
     def priced(self) -> tuple[Ints, StepTable]:
         """Plans whose seconds are asked for, and their figures: those that fit, which without techniques is known
-        before anything is priced."""
+        before anything is priced. With techniques, figures of all others are not asked for again, and are let go."""
         rows = np.flatnonzero(self.fits)
         if self.applied:
-            return rows, self.figures.pick(rows)
+            found = self.figures.pick(rows)
+            self.__dict__.pop("figures", None)
+            return rows, found
         if rows.size == self.grid.size or self._key in self.shared:
             return rows, self.figures.pick(rows)
         some, machine = self.grid.pick(rows), self.case.machine

@@ -210,7 +210,8 @@ class Choices:
         return self._made[key]
 
     def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...], whole: bool, shards: int) -> Ints:
-        ways = [(*way, 0) for way in product(self.traits.zero if copies else (0,), self.modes, cuts)]
+        stages = [zero for zero in self.traits.zero if pp == 1 or zero <= self.traits.pipeline_zero] if copies else [0]
+        ways = [(*way, 0) for way in product(stages, self.modes, cuts)]
         if shards and WHOLE_SHARDS in self.traits.hybrid_shards:
             ways += [way[:3] + (shards,) for way in ways if way[0] == WHOLE_SHARDS]
         pipes = [(vp, one, code_of(one.name)) for vp, one in _pipes(self.model, pp, self.schedules)]

@@ -6,12 +6,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+import numpy as np
+
 from gnomon.engines.torch.techniques.base import RunnerTechnique, RunningTechnique, Together, Values
+from gnomon.engines.training.case import TrainingCase
+from gnomon.engines.training.grid import DEGREES
 from gnomon.errors import InputError
 from gnomon.spec.training_job import TrainingJob
 
@@ -23,6 +28,7 @@ __all__ = [
     "check",
     "names",
     "refuse_unknown",
+    "rejections",
     "start",
     "techniques",
 ]
@@ -54,6 +60,29 @@ def check(job: TrainingJob) -> None:
     refuse_unknown(tuple(job.techniques))
     for name, values in job.techniques.items():
         techniques()[name].check(job, values)
+
+
+def rejections(name: str, case: TrainingCase, values: Values) -> Iterator[tuple[Any, str]]:
+    """Plans that the runner does not run with a technique, and why. Those that `check` cannot tell apart are checked
+    once."""
+    known, plans = techniques().get(name), case.plans
+    yield known is None, f"the built-in runner does not support the technique {name}"
+    if known is None:
+        return
+    columns = [getattr(plans, degree) > 1 for degree in DEGREES] + [plans.zero, plans.recompute, plans.schedule]
+    _, first, group = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    why: dict[str, list[int]] = {}
+    for place, row in enumerate(first.tolist()):
+        strategy, recipe = plans.strategy(row), plans.recipe(row, case.optimizer)
+        job = TrainingJob(
+            model=case.model, pool=case.pool, strategy=strategy, recipe=recipe, load=case.load, dtype=case.dtype
+        )
+        try:
+            known.check(job, values)
+        except InputError as error:
+            why.setdefault(error.message, []).append(place)
+    for told, places in why.items():
+        yield np.isin(group.ravel(), places), told
 
 
 def start(job: TrainingJob, place: Any) -> Together:

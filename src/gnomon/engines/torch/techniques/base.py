@@ -72,7 +72,8 @@ class RunnerTechnique:
     """As a plan names it."""
 
     def check(self, job: TrainingJob, values: Values) -> None:
-        """Raise InputError where the runner cannot run the job with it."""
+        """Raise InputError where the runner cannot run the job with it. Plans of a search are checked in groups, so of
+        degrees only whether they are above 1 may matter, and of the recipe ZeRO, recomputation and schedule."""
 
     def start(self, job: TrainingJob, values: Values, place: Any) -> RunningTechnique:
         """What it does in a run on this rank; `place` is a `ranks.Place`."""
