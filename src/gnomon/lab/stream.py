@@ -21,6 +21,7 @@ class WeightStream:
 
     def __init__(self, bench: Bench, host: Sequence[Any], slots: int, *, write_back: bool = False) -> None:
         self.bench, self.host, self.write_back = bench, host, write_back
+        slots = min(slots, len(host))  # with more, a block would be fetched again before its changes are written back
         self.copies, self.down = bench.stream(), bench.stream() if write_back else None
         self._held: list[int] = [-1] * slots
         self._written: dict[int, Any] = {}
