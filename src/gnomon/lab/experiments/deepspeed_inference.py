@@ -1,4 +1,4 @@
-"""ZeRO-Inference (DeepSpeed Inference): all weights streamed from the host, the GPU's memory used for a larger batch."""
+"""ZeRO-Inference (DeepSpeed Inference): all weights streamed from the host, GPU memory used for a larger batch."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ EXPERIMENT = Experiment(
         what="OPT-30B on one V100 decodes over 1.3 times more tokens per second with all weights streamed than with "
         "18B of the parameters kept",
         comparable=False,
-        why="the same comparison, but the ratio follows from the memory budget, the context and the link; those of this "
-        "run are others (PCIe 5 and 32 layers of 4,096)",
+        why="the same comparison, but the ratio follows from the memory budget, the context and the link; those of "
+        "this run are others (PCIe 5 and 32 layers of 4,096)",
     ),
     sizes=(
         Size("layers", "layers of the decoder", default=32, on_cpu=5, most=200),
