@@ -21,6 +21,7 @@ from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
+from gnomon.lab.staged import Pageable, Pipelined  # noqa: E402
 from gnomon.lab.stream import WeightStream  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -170,6 +171,22 @@ def test_blocks_arrive_before_they_are_used_and_leave_before_they_are_replaced(s
 def test_a_stream_that_waits_for_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Computing, "wait", lambda self, event: None)
     assert not worked_through(Computing(), 3)
+
+
+def arrived_in_order(bench: Bench) -> bool:
+    """Whether each layer's bytes are on the GPU when they are handed out."""
+    layers = [torch.full((64,), i, dtype=torch.uint8) for i in range(5)]
+    pipeline = Pipelined(bench, Pageable(layers))
+    coming = pipeline.each()
+    found = [next(coming).clone() for _ in range(20)]
+    pipeline.close()
+    return all(torch.equal(one, layers[i % 5]) for i, one in enumerate(found))
+
+
+def test_a_buffer_is_filled_again_only_when_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert arrived_in_order(Computing())
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not arrived_in_order(Computing())
 
 
 def saved(mode: str, folder: Path, *, waits: bool = True) -> int:
