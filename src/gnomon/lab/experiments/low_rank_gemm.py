@@ -36,8 +36,8 @@ RANDOM, DECAYING = "random", "decaying"
 DECAY_RANKS = 4.0
 """Ranks of the factors over which the singular values of the decaying matrix fall by e, as a divisor."""
 BF16_ERROR = 2.0**-8 * (0.375 / math.log(2)) ** 0.5
-"""Relative error of a bf16 product, root mean square: both operands and the result are each rounded by up to 2^-8 of the
-power of two below them, uniformly, and mantissas are spread as logarithms are."""
+"""Relative error of a bf16 product, root mean square: both operands and the result are each rounded by up to 2^-8 of
+the power of two below them, uniformly, and mantissas are spread as logarithms are."""
 QR_BLOCK = 64
 """Columns that a QR factorisation works on at once; it passes over the others for each block."""
 
