@@ -111,6 +111,26 @@ for pieces, (columns, warps) in (((4, 2, 0), (64, 1)), ((2, 1, 0), (128, 4)), ((
 """
 )
 
+FUSED = """
+import torch
+from gnomon.lab.experiments import the_fused_kernel_library as library
+from gnomon.lab.bench import Bench
+bench = Bench(torch, "cpu", lambda _: None)
+for task in (library._chain(bench, 5000, 7), library._crops(bench, 3)):
+    truth = task.truth().flatten()
+    found = task.fused().flatten()[: truth.numel()].double()
+    assert (found - truth).abs().max() < 1e-5 * truth.abs().max()
+"""
+FUSED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.fused import chain, crops
+build(chain, ["*fp32", "*fp32", "i32", "fp32", "i32"], BLOCK=1024)
+sizes = {"HEIGHT": 60, "WIDTH": 120, "OUT_HEIGHT": 64, "OUT_WIDTH": 128, "BLOCK": 256}
+build(crops, ["*u8", "*i32", "*fp32", "*fp32", "i32", "fp32"], **sizes)
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -133,3 +153,11 @@ def test_products_with_any_bits_by_the_interpreter() -> None:
 
 def test_kernels_of_any_bits_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(NARROW_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_fused_operations_by_the_interpreter() -> None:
+    run(FUSED, TRITON_INTERPRET="1")
+
+
+def test_fused_kernels_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(FUSED_BUILT, TRITON_CACHE_DIR=str(tmp_path))

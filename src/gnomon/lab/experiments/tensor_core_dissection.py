@@ -70,7 +70,7 @@ def _operands(bench: Bench, side: int, contents: str) -> _Operands:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    torch, side = bench.torch, sizes["side"]
+    side = sizes["side"]
     checks = [*_accumulation(bench)]
     ways = Ways(bench)
     bench.tell("products of whole numbers")
@@ -105,7 +105,8 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
 
 NOTES = (
     "cuBLAS by way of PyTorch, launches queued ahead; a sample is some 30 ms of work after 10 ms of rest",
-    "plain: fp32 without tensor cores; random numbers are normal, in int8 cut to whole ones; zeros draw less power than random numbers, so that the clock is higher",
+    "plain: fp32 without tensor cores; random numbers are normal, in int8 cut to whole ones; zeros draw less power, so "
+    "that the clock is higher",
 )
 
 
