@@ -131,6 +131,24 @@ build(crops, ["*u8", "*i32", "*fp32", "*fp32", "i32", "fp32"], **sizes)
 """
 )
 
+RECURRENT = """
+import torch
+from gnomon.lab.experiments import flashrnn
+from gnomon.lab.bench import Bench
+bench = Bench(torch, "cpu", lambda _: None)
+for batch, heads, dim in ((5, 3, 16), (19, 2, 32)):
+    model = flashrnn._drawn(bench, {"batch": batch, "heads": heads, "dim": dim}, 9, torch.float16)
+    assert (model.fused(4).double() - model.definition()).abs().max() < 2e-3
+"""
+RECURRENT_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.recurrent import lstm
+made = build(lstm, ["*bf16", "*bf16", "*bf16", "i32", "i32"], 4, HEADS=12, ROWS=16, DIM=64)
+assert "mma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -161,3 +179,11 @@ def test_fused_operations_by_the_interpreter() -> None:
 
 def test_fused_kernels_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(FUSED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_a_recurrence_by_the_interpreter() -> None:
+    run(RECURRENT, TRITON_INTERPRET="1")
+
+
+def test_the_recurrent_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(RECURRENT_BUILT, TRITON_CACHE_DIR=str(tmp_path))

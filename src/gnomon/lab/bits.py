@@ -78,7 +78,7 @@ def weights(torch: Any, narrow: Narrow) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class BitsTile:
     """Columns of a program, warps, and splits of k."""
 
     columns: int
@@ -90,16 +90,16 @@ class Tile:
         return f"{self.columns} columns, {self.warps} warps, {self.splits} splits"
 
 
-def tiles(n: int, groups: int, processors: int) -> list[Tile]:
+def tiles(n: int, groups: int, processors: int) -> list[BitsTile]:
     found = []
     for columns, warps in ((64, 1), (128, 2), (128, 4), (256, 4)):
         programs = -(-n // columns)
         fewest = max(1, min(groups, -(-PROGRAMS * processors // programs)))
-        found += [Tile(columns, warps, min(groups, fewest * more)) for more in (1, 4)]
+        found += [BitsTile(columns, warps, min(groups, fewest * more)) for more in (1, 4)]
     return list(dict.fromkeys(found))
 
 
-def multiply(torch: Any, tile: Tile, x: Any, narrow: Narrow) -> Any:
+def multiply(torch: Any, tile: BitsTile, x: Any, narrow: Narrow) -> Any:
     """x [k] times the weights, in x's format."""
     from gnomon.lab.kernels.bits import vector
 
