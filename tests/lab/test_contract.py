@@ -57,7 +57,7 @@ def test_every_experiment(slug: str) -> None:
     assert found.read_sizes({}, "cpu") == {size.name: size.on_cpu for size in found.sizes}
 
 
-RATE = ("_bytes_s", "_parameters_s", "_flops_s", "_hz")
+RATE = ("_bytes_s", "_parameters_s", "_flops_s", "_launches_s", "_hz")
 
 
 @pytest.mark.parametrize("slug", EXPERIMENTS)

@@ -20,7 +20,7 @@ from gnomon.calibrate.timer import Timing  # noqa: E402
 from gnomon.cli.run import run as cli  # noqa: E402
 from gnomon.errors import CalibrationError, InputError  # noqa: E402
 from gnomon.lab import EXPERIMENTS, experiment, int4, quantise  # noqa: E402
-from gnomon.lab.base import Findings  # noqa: E402
+from gnomon.lab.base import Findings, LabRun  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Blocked, Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
 from gnomon.lab.experiments.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
@@ -72,6 +72,10 @@ class Pretended(Bench):
         for i in range(copies):
             call(i)
         return Timing(1e-3, 0.01, 1.9e9)
+
+    def queued(self, call: Callable[[], Any], gpu_bytes: int = 0) -> LabRun:
+        call()
+        return self.measured([1e-3, 2e-3], gpu_bytes)
 
 
 def small(slug: str) -> dict[str, int]:

@@ -83,6 +83,72 @@ for splits in (2, 33):
 build(kernels.unfolded, ["*i32", "*bf16", "*u8", "*bf16", "i32"], BLOCK_N=int4.UNFOLD_BLOCK)
 """
 
+BUILD = BUILT.split("given =")[0]
+NARROW = """
+import torch
+from gnomon.lab import bits
+generator = torch.Generator().manual_seed(1)
+for count in range(1, 9):
+    weights = torch.randn(384, 200, generator=generator)
+    codes, scales = bits.rounded(torch, weights, count)
+    assert 0 <= int(codes.min()) and int(codes.max()) < 2**count
+    packed = bits.pack(torch, codes, scales, count)
+    assert torch.equal(bits.unpack(torch, packed), codes)
+    x = torch.randn(384, generator=generator).to(torch.bfloat16)
+    truth = x.double() @ bits.weights(torch, packed).double()
+    for tile in bits.tiles(200, 3, 4)[::3]:
+        found = bits.multiply(torch, tile, x, packed).double()
+        assert (found - truth).abs().max() < 2**-7 * truth.abs().max(), (count, tile)
+"""
+NARROW_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.bits import vector as narrow
+types = ["*bf16", "*i32", "*i32", "*i32", "*bf16", "*fp32", "i32", "i32", "i32"]
+for pieces, (columns, warps) in (((4, 2, 0), (64, 1)), ((2, 1, 0), (128, 4)), ((4, 4, 0), (256, 4))):
+    constants = dict(zip(("HIGH", "MIDDLE", "LOW"), pieces)) | {"BLOCK_N": columns}
+    assert "ld.global.v4" in build(narrow, types, warps, **constants).asm["ptx"]
+"""
+)
+
+FUSED = """
+import torch
+from gnomon.lab.experiments import the_fused_kernel_library as library
+from gnomon.lab.bench import Bench
+bench = Bench(torch, "cpu", lambda _: None)
+for task in (library._chain(bench, 5000, 7), library._crops(bench, 3)):
+    truth = task.truth().flatten()
+    found = task.fused().flatten()[: truth.numel()].double()
+    assert (found - truth).abs().max() < 1e-5 * truth.abs().max()
+"""
+FUSED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.fused import chain, crops
+build(chain, ["*fp32", "*fp32", "i32", "fp32", "i32"], BLOCK=1024)
+sizes = {"HEIGHT": 60, "WIDTH": 120, "OUT_HEIGHT": 64, "OUT_WIDTH": 128, "BLOCK": 256}
+build(crops, ["*u8", "*i32", "*fp32", "*fp32", "i32", "fp32"], **sizes)
+"""
+)
+
+RECURRENT = """
+import torch
+from gnomon.lab.experiments import flashrnn
+from gnomon.lab.bench import Bench
+bench = Bench(torch, "cpu", lambda _: None)
+for batch, heads, dim in ((5, 3, 16), (19, 2, 32)):
+    model = flashrnn._drawn(bench, {"batch": batch, "heads": heads, "dim": dim}, 9, torch.float16)
+    assert (model.fused(4).double() - model.definition()).abs().max() < 2e-3
+"""
+RECURRENT_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.recurrent import lstm
+made = build(lstm, ["*bf16", "*bf16", "*bf16", "i32", "i32"], 4, HEADS=12, ROWS=16, DIM=64)
+assert "mma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -97,3 +163,27 @@ def test_products_by_the_interpreter() -> None:
 
 def test_kernels_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_products_with_any_bits_by_the_interpreter() -> None:
+    run(NARROW, TRITON_INTERPRET="1")
+
+
+def test_kernels_of_any_bits_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(NARROW_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_fused_operations_by_the_interpreter() -> None:
+    run(FUSED, TRITON_INTERPRET="1")
+
+
+def test_fused_kernels_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(FUSED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_a_recurrence_by_the_interpreter() -> None:
+    run(RECURRENT, TRITON_INTERPRET="1")
+
+
+def test_the_recurrent_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(RECURRENT_BUILT, TRITON_CACHE_DIR=str(tmp_path))

@@ -21,6 +21,8 @@ from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
+from gnomon.lab.staged import Pageable, Pipelined  # noqa: E402
+from gnomon.lab.stream import WeightStream  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -137,6 +139,54 @@ def test_weights_on_their_way_are_not_overwritten(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(HostUpdate, "update", careless)
     assert not updates(Late(), None)
+
+
+class Computing(Late):
+    """The compute stream is the host itself, which waits for what it is told to wait for."""
+
+    def wait(self, event: Any) -> None:
+        if event is not None and self.current is None:
+            event.synchronize()
+        super().wait(event)
+
+
+def worked_through(bench: Bench, slots: int) -> bool:
+    """Whether blocks that are changed three times in slots on the GPU come back as they should."""
+    host = [torch.full((4,), float(i)) for i in range(5)]
+    stream = WeightStream(bench, host, slots, write_back=True)
+    for place, flat in enumerate(stream.each(list(range(5)) * 3)):
+        flat.mul_(2.0).add_(place)
+    stream.finish()
+    wanted = [float(i) for i in range(5)]
+    for place in range(15):
+        wanted[place % 5] = 2 * wanted[place % 5] + place
+    return all(bool((flat == value).all()) for flat, value in zip(host, wanted, strict=True))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 7])
+def test_blocks_arrive_before_they_are_used_and_leave_before_they_are_replaced(slots: int) -> None:
+    assert worked_through(Computing(), slots)
+
+
+def test_a_stream_that_waits_for_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not worked_through(Computing(), 3)
+
+
+def arrived_in_order(bench: Bench) -> bool:
+    """Whether each layer's bytes are on the GPU when they are handed out."""
+    layers = [torch.full((64,), i, dtype=torch.uint8) for i in range(5)]
+    pipeline = Pipelined(bench, Pageable(layers))
+    coming = pipeline.each()
+    found = [next(coming).clone() for _ in range(20)]
+    pipeline.close()
+    return all(torch.equal(one, layers[i % 5]) for i, one in enumerate(found))
+
+
+def test_a_buffer_is_filled_again_only_when_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert arrived_in_order(Computing())
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not arrived_in_order(Computing())
 
 
 def saved(mode: str, folder: Path, *, waits: bool = True) -> int:

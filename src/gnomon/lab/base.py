@@ -262,16 +262,19 @@ def row_from_dict(row: Mapping[str, Any]) -> Compared:
 
 
 def beaten(rows: Sequence[Compared]) -> tuple[str, ...]:
-    """Notes on alternatives that are faster than the paper's headline, its first row with a gain."""
-    best = next((row for row in rows if row.of_paper and row.gain), None)
-    if best is None or best.gain is None:
-        return ()
-    return tuple(
-        f"{row.what}, which is not what the paper proposes, is faster here: {row.gain:.3g}x against {best.gain:.3g}x "
-        f"of {best.what}"
-        for row in rows
-        if not row.of_paper and row.gain and row.gain > best.gain
-    )
+    """Notes on alternatives that are faster than the paper's, both against the same baseline at the same sizes."""
+    found = []
+    for row in rows:
+        papers = [one for one in rows if one.of_paper and one.gain and (one.unit, one.plain) == (row.unit, row.plain)]
+        if row.of_paper or not row.gain or not papers:
+            continue
+        first = papers[0]
+        if first.gain and row.gain > first.gain:
+            found.append(
+                f"{row.what}, which is not what the paper proposes, is faster here: {row.gain:.3g}x against "
+                f"{first.gain:.3g}x of {first.what}"
+            )
+    return tuple(found)
 
 
 class RateUnknown(Exception):

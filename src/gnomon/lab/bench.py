@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.card import Card
-from gnomon.calibrate.timer import Timing, time_call
+from gnomon.calibrate.timer import Timing, elapsed_s, time_call
 from gnomon.errors import CalibrationError
 from gnomon.lab.base import LabRun, Tell
 
 SEED = 20261115
+AHEAD_CYCLES = 20_000_000
+"""Cycles that the GPU is kept busy while calls are queued, some 10 ms."""
+QUEUED, QUEUED_SAMPLES, QUEUED_S = 20, 7, 0.03
+"""Calls of a sample at most, samples, and seconds of a sample that suffice."""
 
 
 class _Done:
@@ -155,3 +159,21 @@ class Bench:
         found = time_call(self.torch, call, copies, clock=lambda: card.sm_hz, full_hz=card.most_hz)
         self._clocks.append(found.sm_hz)
         return found
+
+    def queued(self, call: Callable[[], Any], gpu_bytes: int = 0) -> LabRun:
+        """Device seconds of a call between others like it: launches are queued before the first one runs."""
+        if not self.timed:
+            return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+        call()
+        count = max(1, min(QUEUED, int(QUEUED_S / self.seconds(call))))
+
+        def several() -> None:
+            for _ in range(count):
+                call()
+
+        samples = []
+        for _ in range(QUEUED_SAMPLES):
+            self.synchronize()
+            self.torch.cuda._sleep(AHEAD_CYCLES)
+            samples.append(elapsed_s(self.torch, several, self.sample_clock) / count)
+        return self.measured(samples, gpu_bytes)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
+from gnomon.catalog.hardware import node_of
+from gnomon.cost.host_link import LINK_SHARE
 from gnomon.cost.machine import Machine
+from gnomon.graph.ops import SequenceAttention
+from gnomon.lab.base import RateUnknown
 from gnomon.load.profiles import profile_for
-from gnomon.spec import Chip, Pool
+from gnomon.spec import Batch, Chip, Pool
 
 
 def machine_of(chip: Chip) -> Machine:
@@ -24,3 +30,28 @@ def stream_s(machine: Machine, read: float, written: float) -> float:
     """Seconds of an elementwise kernel that reads and writes so many bytes."""
     stream = {"bytes_read": np.array([read]), "bytes_written": np.array([written]), "efficiency": np.ones(1)}
     return float(machine.seconds("elementwise", "bf16", stream)[0])
+
+
+def torch_machine(chip: Chip) -> Machine:
+    """One of a chip with PyTorch's kernels."""
+    return Machine(Pool.of(chip, 1), profile_for(chip), framework="torch")
+
+
+def copy_bytes_s(chip: Chip) -> float:
+    """Bytes per second of large copies between pinned memory and a chip, one way, by its host in the catalog."""
+    host = Pool.of(chip, 1, node=node_of(chip)).machine
+    if host is None:
+        raise RateUnknown("host_to_gpu_bytes_s")
+    return LINK_SHARE * float(host.copy_bytes_s(1))
+
+
+def attention_s(
+    machine: Machine, sequences: int, heads: int, tokens: int, head_dim: int, *, causal: bool, backward: bool = False
+) -> float:
+    """Seconds of softmax attention over whole sequences."""
+    phase: Literal["forward", "backward"] = "backward" if backward else "forward"
+    op = SequenceAttention(
+        name="attention", phase=phase, sequences=sequences, heads=heads, kv_heads=heads, queries=tokens, keys=tokens,
+        head_dim=head_dim, value_dim=head_dim, causal=causal, dtype="bf16",
+    )  # fmt: skip
+    return float(machine.seconds(op.kind, "bf16", op.shape(Batch.prefill(1, tokens)))[0])

@@ -1,0 +1,1 @@
+"""Triton kernels of experiments, imported only where Triton is."""
