@@ -1,4 +1,4 @@
-"""TorchTitan (Liang et al. 2024): tokens per second and memory of its published tables, and the gain of each addition."""
+"""TorchTitan (Liang et al. 2024): tokens per second and memory of its tables, and what each addition gains."""
 
 from __future__ import annotations
 
