@@ -118,7 +118,7 @@ def _in_two(ops: Sequence[Op], first: float) -> Iterator[Op]:
             yield op
             continue
         for share in (first, 1 - first):
-            yield replace(op, **{sized[0]: replace(size, factor=size.factor * share)})  # type: ignore[arg-type]
+            yield replace(op, **{sized[0]: replace(size, factor=size.factor * share)})
 
 
 TECHNIQUES = (NanoBatches(),)

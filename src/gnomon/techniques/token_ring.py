@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gnomon.engines.training import Traits
+from gnomon.engines.training import Grid, Traits
 from gnomon.engines.training.case import TrainingCase
-from gnomon.techniques.base import Rejection, Trial, Values
+from gnomon.techniques.base import Choice, Rejection, Trial, Values
 from gnomon.techniques.ring_attention import Ring
 
 
@@ -32,8 +32,9 @@ class TokenRing(Ring):
     def expressed_by_config(self, values: Values) -> bool:
         return False
 
-    def ways(self, plans: object) -> None:
+    def ways(self, plans: Grid) -> Mapping[str, Choice] | None:
         """A plan with a ring has keys and values that travel."""
+        return None
 
 
 TECHNIQUES = (TokenRing(),)

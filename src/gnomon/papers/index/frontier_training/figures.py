@@ -31,8 +31,8 @@ def _step(name: str, chips: int, tensor: int, stages: int, batch: int) -> Traini
     fields: dict[str, Any] = {"hidden": hidden, "vocab": VOCAB, "max_context": SEQ, "learned_positions": SEQ}
     model = network(f"gpt-{name}", norm_bias=True, blocks=plain_layers(layers, hidden, heads, 4 * hidden), **fields)
     words: dict[str, Any] = {"seq": SEQ, "dtype": "fp16", "recompute": "full", "zero": 1, "sequence_parallel": False}
-    on, degrees = f"MI250X-GCD:{chips}", {"tp": tensor, "pp": stages, "global_batch": batch}
-    return gnomon.simulate_training(model, on=on, engine="deepspeed@0.9", **words, **degrees)
+    words |= {"tp": tensor, "pp": stages, "global_batch": batch, "engine": "deepspeed@0.9"}
+    return gnomon.simulate_training(model, on=f"MI250X-GCD:{chips}", **words)
 
 
 def _share(found: TrainingReport) -> float:

@@ -11,7 +11,7 @@ import gnomon
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.papers.base import Ours
-from gnomon.spec import Model, MoeFfn
+from gnomon.spec import AttentionMixer, DenseFfn, Model, MoeFfn
 from gnomon.spec.answers import TrainingReport
 
 SEQ, PEAK, TERA = 4096, 989.5e12, 1e12
@@ -42,7 +42,9 @@ def _model(name: str) -> Model:
     if name == FINE:
         return _with(mixtral, name, replace(of, experts=64, topk=8, inner=of.inner // 8))
     llama = load_model("llama-3-70b")
-    return _with(llama, name, replace(of, inner=llama.blocks[0].ffn.inner))  # type: ignore[union-attr]
+    dense = llama.blocks[0].ffn
+    assert isinstance(dense, DenseFfn)
+    return _with(llama, name, replace(of, inner=dense.inner))
 
 
 def _with(model: Model, name: str, ffn: MoeFfn) -> Model:
@@ -54,7 +56,10 @@ def _flops(name: str, batch: int) -> float:
     """Three times those of a forward pass: matrices that a token meets, and attention over the whole square."""
     model = _model(name)
     matrices = model.active_parameters - model.vocab * model.hidden
-    attention = sum(12 * block.count * block.mixer.heads * block.mixer.head_dim * SEQ for block in model.blocks)  # type: ignore[union-attr]
+    attention = 0
+    for block in model.blocks:
+        assert isinstance(block.mixer, AttentionMixer)
+        attention += 12 * block.count * block.mixer.heads * block.mixer.head_dim * SEQ
     return float(batch * SEQ * (6 * matrices + attention))
 
 
@@ -66,10 +71,16 @@ def _rate(found: TrainingReport, name: str) -> float:
 
 def _fastest(name: str, chips: int, batch: int, virtual: tuple[int, ...], **words: Any) -> float:
     """FLOP/s of the fastest plan that fits, of those that differ in what is not published."""
-    found = []
+    found: list[tuple[bool, float]] = []
     for parts in virtual:
         for recompute in ("none", "selective"):
-            common = {"seq": SEQ, "global_batch": batch, "capacity_factor": 1.0, "engine": "megatron", "zero": 1}
+            common: dict[str, Any] = {
+                "seq": SEQ,
+                "global_batch": batch,
+                "capacity_factor": 1.0,
+                "engine": "megatron",
+                "zero": 1,
+            }
             plan = common | {"vp": parts, "recompute": recompute} | words
             try:
                 answer = gnomon.simulate_training(_model(name), on=f"H100-SXM-80GB:{chips}", **plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import gnomon
 from gnomon.cost.step import StepPrice
@@ -66,7 +67,7 @@ def _rate(model: str, ranks: int, lengths: tuple[int, int], techniques: tuple[st
 def _early(lengths: tuple[int, int]) -> float:
     """vLLM 0.5: prompts in steps of their own, of which each sequence has one, then decodes of all."""
     read, made = lengths
-    words = {"on": f"{CHIP}:8", "engine": EARLY, "sustained": True}
+    words: dict[str, Any] = {"on": f"{CHIP}:8", "engine": EARLY, "sustained": True}
     decode = gnomon.predict("llama-2-70b", phase="decode", batch=SEQUENCES, context=read + made // 2, **words)
     prefill = gnomon.predict("llama-2-70b", phase="prefill", batch=1, tokens=read, **words)
     each_s = prefill.time_s.value + made * decode.time_s.value / SEQUENCES

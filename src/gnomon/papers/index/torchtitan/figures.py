@@ -44,7 +44,7 @@ def _rate(found: TrainingReport) -> float:
 
 def _data_parallel(chips: int, added: str) -> TrainingReport:
     """Tables 1 and 3."""
-    words = ADDED[added] | {"seq": SHORT, "global_batch": 2 * chips, "micro_batch": 2}
+    words = dict(ADDED[added]) | {"seq": SHORT, "global_batch": 2 * chips, "micro_batch": 2}
     return _run("llama-3.1-8b", chips, zero=3, recompute="selective", **words)
 
 
