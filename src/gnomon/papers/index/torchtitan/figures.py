@@ -70,7 +70,7 @@ def _gains() -> Iterator[Ours]:
 
 def _row(name: str, found: TrainingReport) -> Iterator[Ours]:
     yield f"{name}: a GPU", _rate(found)
-    yield f"{name}: memory", found.peak_memory_bytes.value / GIB
+    yield f"{name}: memory", found.reserved_memory_bytes / GIB
 
 
 def _short() -> Iterator[Ours]:
