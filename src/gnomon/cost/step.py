@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from gnomon.cost.draws import normals
 from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
-from gnomon.cost.lines import blurred, bound_of, host_line, operator_line
+from gnomon.cost.lines import blurred, bound_of, by_name, host_line, operator_line
 from gnomon.cost.machine import Machine
+from gnomon.cost.overlap import Overlap, PricedOp, overlapped
 from gnomon.graph import Graph
 from gnomon.graph.ops import Op
 from gnomon.graph.phases import is_padded, part_of
@@ -216,6 +217,8 @@ class StepModel:
     """What encodes images of prompts, where there are some."""
     prefetch: PrefetchCost | None = None
     """What copies weights from the host ahead of their layers, where they are not on the chip."""
+    overlap: Overlap | None = None
+    """Lanes of operators that run at the same time, where there are some; else one runs after the other."""
     spread: float = 0.0
     """What all operators may be off by together, beyond their families' own errors (log)."""
 
@@ -224,14 +227,19 @@ class StepModel:
         run = self.host.steps(steps)
         lines: list[OperatorTime] = []
         clocked: dict[str, float] = {}
-        dynamic_j, layers_s = 0.0, np.zeros(steps.size)
+        layers_s = np.zeros(steps.size)
+        dynamic_j, priced = 0.0, []
         for op in self.graph.ops:
             line, each, clocked_s, joules = self._line(op, run.padded if is_padded(op) else steps, steps)
             if line.time_s.value > 0:
-                layers_s += each if part_of(op) != "logits" else 0.0
-                lines.append(line)
-                clocked[op.name] = clocked.get(op.name, 0.0) + clocked_s
+                priced.append(PricedOp(op, line, each, clocked_s))
                 dynamic_j += joules
+        for op, line, each, clocked_s in priced if self.overlap is None else overlapped(self.overlap, priced):
+            layers_s += each if part_of(op) != "logits" else 0.0
+            lines.append(line)
+            clocked[line.op] = clocked.get(line.op, 0.0) + clocked_s
+        if self.overlap is not None:
+            lines = by_name(lines)
         if self.prefetch is not None:
             lines += self._copied(steps, layers_s, lines)
         if self.spread:

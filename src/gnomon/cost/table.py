@@ -20,6 +20,7 @@ from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
 from gnomon.cost.op_times import OpTimes
+from gnomon.cost.overlap import LaneTables
 from gnomon.cost.prompts import PromptCost, Times, Work, summed
 from gnomon.cost.step import Curve, StepModel, parts_of
 from gnomon.spec.workload import Floats
@@ -72,6 +73,8 @@ class TableStepCost:
     """What this draw multiplies by: the seconds that a lower clock adds, and joules."""
     _drawn: int | None = field(init=False, default=None)
     """Which draw this is, for what images add."""
+    _lanes: LaneTables | None = field(init=False, default=None)
+    """By how much operators of one step overlap, where some run at the same time."""
     _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
@@ -111,6 +114,13 @@ class TableStepCost:
         self._decodes = np.insert(decodes, 0, 0.0, axis=1)
         self._prompts = PromptCost(self._times.prompts, of_prompts)
         self._attention, self._lists = {}, {}
+        overlap = self.model.overlap
+        self._lanes = LaneTables(overlap, self.model.graph.ops, self._seconds_of) if overlap is not None else None
+
+    def _seconds_of(self, names: Container[str], prompts: bool) -> list[float]:
+        """Of the operators that are named, by the number of tokens, padding included."""
+        named = [one for one in self._parts[0] if not one.name or one.name in names]
+        return self._padded_columns(summed(named, self._of_prompts if prompts else self.factors))[0]
 
     def _padded_columns(self, dense: Floats) -> Columns:
         return _columns(np.interp(self._padded, self._sizes, row) for row in dense)
@@ -181,8 +191,18 @@ class TableStepCost:
             each[after - 1] + (each[after] - each[after - 1]) * share + dense[decodes] + logits[decodes]
             for each, dense, logits in zip((times, clocks, powers), self._dense, self._logits, strict=True)
         ]
-        waits = self._copies_s(found[0] - self._logits[0][decodes], decodes, 0)
-        return self.scaled((found[0] + waits + self._gaps[decodes], found[1], found[2]))
+        attention_s = times[after - 1] + (times[after] - times[after - 1]) * share
+        seconds = found[0] - self._hidden_s(decodes, attention_s)
+        waits = self._copies_s(seconds - self._logits[0][decodes], decodes, 0)
+        return self.scaled((seconds + waits + self._gaps[decodes], min(found[1], seconds), found[2]))
+
+    def _hidden_s(self, tokens: int, decodes_s: float, prompts_s: float = 0.0) -> float:
+        """Of a step whose decodes' and prompts' attention take so long; with prompts where they take any."""
+        if self._lanes is None:
+            return 0.0
+        if prompts_s:
+            return self._lanes.mixed_s(tokens, decodes_s, prompts_s)
+        return float(self._lanes.decodes_s(tokens, np.array([decodes_s]))[0])
 
     def _copies_s(self, layers_s: float, tokens: int, prompts: int) -> float:
         """What a step waits for copies of weights whose layers take so long."""
@@ -232,6 +252,10 @@ class TableStepCost:
                 fixed_work = fixed_work + np.array(self._drafted(sequences))
             work = self._works[key] = self._attention_of(sequences) + fixed_work[:, None]
         seconds, clocked, joules = work if more is NOTHING else work + np.array(more)[:, None]
+        if self._lanes is not None:
+            attention_s = self._attention_of(sequences)[0] + self._decodes[0, sequences]
+            seconds = seconds - self._lanes.decodes_s(sequences * self.each - missing * (self.each - 1), attention_s)
+            clocked = np.minimum(clocked, seconds)
         prefetch = self.model.prefetch
         if prefetch is not None:
             how = prefetch.how(sequences, 0, self._largest)
@@ -279,6 +303,7 @@ class TableStepCost:
                 read += q + c
         sequences = decodes + len(chunks)
         seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
+        prompts_s, decodes_s = seconds, 0.0
         tokens, rows = decodes + new, sequences
         if self.each > 1:
             run = decodes * self.each - missing * (self.each - 1)
@@ -298,9 +323,13 @@ class TableStepCost:
                 after -= 1
             i = after - 1
             share = (mean - knots[i]) / (knots[after] - knots[i])
-            seconds += times[i] + (times[after] - times[i]) * share
+            decodes_s = times[i] + (times[after] - times[i]) * share
+            seconds += decodes_s
             clocked += clocks[i] + (clocks[after] - clocks[i]) * share
             joules += powers[i] + (powers[after] - powers[i]) * share
+        if self._lanes is not None:
+            seconds -= self._hidden_s(tokens, decodes_s, prompts_s)
+            clocked = min(clocked, seconds)
         if self.model.prefetch is not None:
             seconds += self._copies_s(seconds - logits_s[rows] - self._gaps[sequences], tokens, len(chunks))
         return seconds, clocked * self._clock_factor, joules * self._joule_factor

@@ -80,6 +80,9 @@ class KernelStyle:
     """Ring attention takes a kernel of its own for each block of keys, which every query head has for itself, and
     merges its result and its gradients in fp32 with those before it: of each further block, per value of the result.
     None where the attention kernel goes on with what it has."""
+    queries_travel: bool = False
+    """Ring attention leaves keys and values where they are: queries travel one way around the ring, and partial results
+    with the sums of their softmax return the other way at the same time."""
     dropout: Stream | None = None
     """After the softmax and before each residual, leaving a mask of one byte per value; None where there is none."""
     product: Stream = Stream(2, 1, 3, 2, 1, 2)

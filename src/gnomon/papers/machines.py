@@ -10,9 +10,12 @@ from gnomon.load.cluster import SCHEMA, cluster_from_dict
 from gnomon.spec import Pool
 
 
-def cluster(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None) -> Pool:
-    """A pool of chips in nodes, for `on=` of any public function; without a host, the chip's default host."""
-    fields = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node}
+def cluster(
+    chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None, links: Mapping[str, Any] | None = None
+) -> Pool:
+    """A pool of chips in nodes, for `on=` of any public function; without a host or links (`scaleup`, `scaleout`,
+    `adapters` of a cluster file) those of the chip's default node."""
+    fields = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node} | dict(links or {})
     (pool,) = cluster_from_dict(fields | ({"host": dict(host)} if host else {}), "cluster").pools
     return replace(pool, file="")
 

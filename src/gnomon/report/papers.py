@@ -23,6 +23,9 @@ STATUSES = {
 CLAIM_HEAD = ("figure", "claimed", "ours", "error", "tolerance", "", "how", "")
 LEGEND = "n/m (k out): n of m checked claims of the paper within tolerance, k claims left out"
 
+LARGE = 1e15
+"""From here on a number is written with a power of ten."""
+
 
 def render(answer: Result, style: Style) -> str:
     payload = answer.to_dict()
@@ -166,8 +169,9 @@ def _claim(claim: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def amount(value: float, unit: str) -> str:
-    """`1.4x`, `20%`, `2.54 s`."""
-    return f"{digits(value)}{unit}" if unit in ("", "x", "%") else f"{digits(value)} {unit}"
+    """`1.4x`, `20%`, `2.54 s`, `1.2e+26 FLOP`."""
+    number = digits(value) if abs(value) < LARGE else f"{value:.3g}"
+    return f"{number}{unit}" if unit in ("", "x", "%") else f"{number} {unit}"
 
 
 def facts(given: Sequence[tuple[str, str]]) -> list[str]:

@@ -46,7 +46,7 @@ class Ring(Technique[TrainingCase]):
     def expressed_by_config(self, values: Values) -> bool:
         return True
 
-    def ways(self, plans: Grid) -> Mapping[str, Choice]:
+    def ways(self, plans: Grid) -> Mapping[str, Choice] | None:
         return {"": (plans.cp > 1) & (plans.cp_comm == CP_COMMS.index("p2p"))}
 
 

@@ -8,8 +8,13 @@ from gnomon.graph.core import CoreAttention
 from gnomon.graph.layers.writer import WIDE, Writer
 from gnomon.graph.ops import TOKENS, Op
 from gnomon.graph.streams import streamed
+from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
 from gnomon.spec.training import TWO_LEVELS
+
+PARTIAL = Stream(2, 1, 2, 1)
+"""A partial result that arrives from another rank is added to the sum so far, forward and, of queries' gradients,
+backward."""
 
 
 def across(node: TapeNode, writer: Writer) -> TapeNode:
@@ -25,29 +30,22 @@ def _cached(core: CoreAttention) -> int:
 
 def _ring(writer: Writer, core: CoreAttention, node: TapeNode) -> TapeNode:
     """Ring attention over all ranks."""
-    return _around(writer, core, node, writer.cut.cp)
+    way = _queries_around if writer.style.queries_travel else _around
+    return way(writer, core, node, writer.cut.cp)
 
 
 def _around(writer: Writer, core: CoreAttention, node: TapeNode, ranks: int) -> TapeNode:
     """Keys and values travel around so many ranks, overlapped with attention over those that have arrived; backward
     their gradients travel with them, one hop more."""
-    cut, merged = writer.cut, writer.style.merged
+    merged = writer.style.merged
     each = core.heads * (core.head_dim + core.values) if merged else _cached(core)
     size, summed = each * writer.value, each * (WIDE if merged else writer.value)
-    # A neighbour is at most as far away as half the ring is wide.
-    apart = -(-cut.tp * cut.cp // 2)
-
-    def hops(name: str, count: int, size: float) -> Op:
-        return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
-
-    there: tuple[Op, ...] = (hops("attention.ring", ranks - 1, size),)
-    back: tuple[Op, ...] = (hops("attention.ring.by_input", 2 * ranks - 1, size),)
+    there: tuple[Op, ...] = (_hops(writer, "attention.ring", ranks - 1, size),)
+    back: tuple[Op, ...] = (_hops(writer, "attention.ring.by_input", 2 * ranks - 1, size),)
     if merged:
-        mixed, rows = core.heads * core.values * writer.value, TOKENS
-        both = (("attention.merge", merged), ("attention.merge.by_input", merged.backward))
-        more = [replace(op, count=op.count * (ranks - 1)) for op in (streamed(*one, mixed, rows) for one in both)]
-        keys = hops("attention.ring.by_input", ranks - 1, size)
-        there, back = (*there, more[0]), (keys, hops("attention.ring.gradients", ranks, summed), more[1])
+        more = _merges(writer, core, merged, ranks)
+        keys = _hops(writer, "attention.ring.by_input", ranks - 1, size)
+        there, back = (*there, more[0]), (keys, _hops(writer, "attention.ring.gradients", ranks, summed), more[1])
     return replace(
         node,
         forward=(*node.forward, *there),
@@ -56,6 +54,38 @@ def _around(writer: Writer, core: CoreAttention, node: TapeNode, ranks: int) -> 
         # What runs now and what arrives meanwhile.
         scratch=2 * size,
         gradient_scratch=node.gradient_scratch + 2 * size + 2 * summed,
+    )
+
+
+def _hops(writer: Writer, name: str, count: int, size: float) -> Op:
+    """Sends between neighbours, each at most as far away as half the ring is wide."""
+    apart = -(-writer.cut.tp * writer.cut.cp // 2)
+    return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
+
+
+def _merges(writer: Writer, core: CoreAttention, merged: Stream, ranks: int) -> list[Op]:
+    """What adds the results of blocks up, forward and backward."""
+    mixed, rows = core.heads * core.values * writer.value, TOKENS
+    both = (("attention.merge", merged), ("attention.merge.by_input", merged.backward))
+    return [replace(op, count=op.count * (ranks - 1)) for op in (streamed(*one, mixed, rows) for one in both)]
+
+
+def _queries_around(writer: Writer, core: CoreAttention, node: TapeNode, ranks: int) -> TapeNode:
+    """Queries travel around so many ranks, and partial results with the sums of their softmax return to where they
+    belong, in the other direction of each link at the same time. Backward results and their gradients travel with the
+    queries, whose gradients return; those of keys and values are summed where these lie."""
+    query, result, sums = core.heads * core.head_dim, core.heads * core.values, core.heads * WIDE
+    sent, returned = query * writer.value, result * writer.value + sums
+    back_sent, back_returned = (query + result) * writer.value + 2 * sums, query * WIDE
+    forward, backward = max(sent, returned), max(back_sent, back_returned)
+    merges = _merges(writer, core, writer.style.merged or PARTIAL, ranks)
+    return replace(
+        node,
+        forward=(*node.forward, _hops(writer, "attention.ring", ranks - 1, forward), merges[0]),
+        dgrad=(*node.dgrad, _hops(writer, "attention.ring.by_input", ranks - 1, backward), merges[1]),
+        own_overlap=True,
+        scratch=2 * (sent + returned),
+        gradient_scratch=node.gradient_scratch + 2 * (back_sent + back_returned),
     )
 
 
