@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost.host_link import LINK_SPREAD
+from gnomon.cost.host_link import DISK_SPREAD, LINK_SPREAD
 from gnomon.engines.training import RankMemory, StepTable, Traits
 from gnomon.engines.training.case import TrainingCase
 from gnomon.spec.workload import Floats
@@ -55,8 +55,6 @@ and reads them with the states (`PartitionedOptimizerSwapper`). States alone go 
 DISK_BYTES = STATE_BYTES + DISK_GRADIENT_BYTES
 DISK_BUFFERS = 4
 """Subgroups in host memory at once, between disks and processors (DeepSpeed's `buffer_count`)."""
-DISK_SPREAD = 0.3
-"""Log standard deviation of the bandwidth of disks under large files that are read and written at once: an estimate."""
 
 
 class OffloadOptimizer(Technique[TrainingCase]):
