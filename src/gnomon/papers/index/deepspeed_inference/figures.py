@@ -1,4 +1,4 @@
-"""DeepSpeed Inference (Aminabadi et al. 2022): what ZeRO-Inference runs on one card, and how fast at its largest batch."""
+"""DeepSpeed Inference (Aminabadi et al. 2022): what ZeRO-Inference runs on one card, and how fast."""
 
 from __future__ import annotations
 
