@@ -49,10 +49,12 @@ BANDWIDTH_CONTENTION = 4.0
 1.2 billion parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""
 UPDATE_BYTES = 30.0
 """Bytes per parameter between host memory and processors in an update."""
-DISK_GRADIENT_BYTES = 4.0
-"""Of a parameter on NVMe, beside its states: DeepSpeed writes fp32 gradients at the end of a step's last backward pass,
-and reads them with the states (`PartitionedOptimizerSwapper`). States alone go back after the update."""
-DISK_BYTES = STATE_BYTES + DISK_GRADIENT_BYTES
+HOST_GRADIENT_BYTES = 4.0
+"""Of a parameter beside its states, which processors update from fp32 gradients: 16 bytes together, as DeepSpeed's
+estimator of memory counts them (docs, memory requirements)."""
+DISK_BYTES = STATE_BYTES + HOST_GRADIENT_BYTES
+"""Of a parameter on NVMe: DeepSpeed writes its gradient at the end of a step's last backward pass, and reads it with
+the states (`PartitionedOptimizerSwapper`). States alone go back after the update."""
 DISK_BUFFERS = 4
 """Subgroups in host memory at once, between disks and processors (DeepSpeed's `buffer_count`)."""
 
@@ -141,7 +143,7 @@ class OffloadOptimizer(Technique[TrainingCase]):
         slower, found = case.drawn("disks", DISK_SPREAD), case.table
         read, write = read_bytes_s(case) / slower, write_bytes_s(case) / slower
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
-        flush = np.maximum(away * DISK_GRADIENT_BYTES / write - backward, 0.0)
+        flush = np.maximum(away * HOST_GRADIENT_BYTES / write - backward, 0.0)
         return np.asarray(flush + np.maximum(update, away * (DISK_BYTES / read + STATE_BYTES / write)))
 
     def flush_s(self, case: TrainingCase, values: Values) -> Floats:
@@ -167,7 +169,7 @@ class OffloadOptimizer(Technique[TrainingCase]):
         two_layers = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
         in_flight = np.where(_flushed_early(found, case.traits), two_layers, used.gradients)
         away = share * found.own_parameters
-        host = away * (STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes)
+        host = away * (STATE_BYTES + max(case.traits.optimizers[case.optimizer].gradient_bytes, HOST_GRADIENT_BYTES))
         disks = np.where(values["tier"] == ON_NVME, away * DISK_BYTES, 0.0)
         return replace(
             used,
