@@ -83,8 +83,8 @@ def _largest(card: str, tier: str, hidden: int) -> float:
 
 def _sizes() -> Iterator[Ours]:
     run = {tier: [one for one in SHAPES.values() if _fits(_network(*one), "A6000", tier)] for tier in ("gpu", "nvme")}
-    most = {tier: max(_network(*one).parameters for one in found) for tier, found in run.items()}
-    yield "times larger than on the GPU alone, of the sizes run", most["nvme"] / most["gpu"]
+    most = {tier: max((_network(*one).parameters for one in found), default=0) for tier, found in run.items()}
+    yield "times larger than on the GPU alone, of the sizes run", most["nvme"] / most["gpu"] if most["gpu"] else 0.0
     yield "largest on an A6000, in billions", _largest("A6000", "gpu", NARROW)
     yield "largest on an A6000, weights on the host, in billions", _largest("A6000", "host", WIDE)
     yield "largest on an A6000, weights on NVMe, in billions", _largest("A6000", "nvme", WIDE)
