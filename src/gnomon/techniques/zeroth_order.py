@@ -117,11 +117,11 @@ class ZerothOrder(Technique[TrainingCase]):
         found, link = case.table, copy_bytes_s(case) * case.drawn("host link", LINK_SPREAD)
         counts, kinds = found.chunks.on_rank(0), found.chunks.kinds
         moving = found.optimizer_s / found.rank_parameters
-        waited: Floats | float = 2 * each * _layer_bytes(case)[0] / link
+        waited = np.asarray(2 * each * _layer_bytes(case)[0] / link)
         for count, kind, size in zip(counts, kinds, _layer_bytes(case), strict=True):
             busy = kind.forward_s + kind.backward_s + moving * kind.held.total
-            waited = waited + count * np.maximum(each * size / link - busy, 0.0)
-        return np.asarray(waited)
+            waited = np.asarray(waited + count * np.maximum(each * size / link - busy, 0.0))
+        return waited
 
     def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         """Numbers for one tensor at a time. With layers on the host, embedding, head and the layers that come, run and

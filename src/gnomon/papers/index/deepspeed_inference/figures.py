@@ -44,7 +44,7 @@ def _settings(batch: int, tokens: int = PROMPT) -> dict[str, Any]:
 
 def _most(model: Model, tier: str) -> int:
     """Prompts at once that the card has room for, a power of two or one and a half of it."""
-    words = {"context": PROMPT, "techniques": STREAMED[tier]}
+    words: dict[str, Any] = {"context": PROMPT, "techniques": STREAMED[tier]}
     found = 1
     for batch in BATCHES:
         if gnomon.fit(model, on=_card("A6000"), settings=_settings(batch), **words).max_batch < batch:
@@ -55,14 +55,14 @@ def _most(model: Model, tier: str) -> int:
 
 def _fits(model: Model, card: str, tier: str) -> bool:
     """Whether one token of one sequence can be predicted."""
-    words = {"context": TOKENS, "settings": _settings(1, TOKENS), "techniques": STREAMED[tier]}
+    words: dict[str, Any] = {"context": TOKENS, "settings": _settings(1, TOKENS), "techniques": STREAMED[tier]}
     return gnomon.fit(model, on=_card(card), **words).fits
 
 
 def _tflops(name: str) -> float:
     model, tier = _network(*SHAPES[name]), RUN[name]
     batch = _most(model, tier)
-    words = {"phase": "prefill", "batch": batch, "tokens": PROMPT, "settings": _settings(batch)}
+    words: dict[str, Any] = {"phase": "prefill", "batch": batch, "tokens": PROMPT, "settings": _settings(batch)}
     found = gnomon.predict(model, on=_card("A6000"), **words, techniques=STREAMED[tier])
     return float(2 * model.parameters * batch * PROMPT / found.time_s.value / TERA)
 

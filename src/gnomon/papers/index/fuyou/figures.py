@@ -48,11 +48,12 @@ def _model(name: str) -> Model:
     return network("gpt3", **fields, tied_embeddings=True, blocks=blocks)
 
 
-def _step(name: str, batch: int, ssds: int, recompute: str, *techniques: str, **words: str) -> TrainingReport:
-    words = {"engine": "torchtitan", "dtype": "bf16"} | words
+def _step(
+    name: str, batch: int, ssds: int, recompute: str, *techniques: str, engine: str = "torchtitan", dtype: str = "bf16"
+) -> TrainingReport:
     return gnomon.simulate_training(
         _model(name), on=_pool(ssds), seq=SEQ, global_batch=batch, micro_batch=batch, recompute=recompute,
-        techniques=["offload-parameters:tier=nvme", *techniques], **words,
+        techniques=["offload-parameters:tier=nvme", *techniques], engine=engine, dtype=dtype,
     )  # fmt: skip
 
 

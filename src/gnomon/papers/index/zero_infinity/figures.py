@@ -42,10 +42,10 @@ def _away(tier: str, weights: bool = True) -> list[str]:
 
 def _step(model: Model, gpus: int, each: int, **words: Any) -> TrainingReport:
     """A step in which every tensor-parallel group takes so many sequences."""
-    words = {"engine": "deepspeed@0.3", "tp": 1, "pp": 1} | words
-    batch = each * gpus // (words["tp"] * words["pp"])
-    fixed = {"recompute": "full", "dtype": "fp16", "sequence_parallel": False, "seq": SEQ}
-    return gnomon.simulate_training(model, on=f"{CHIP}:{gpus}", global_batch=batch, micro_batch=each, **fixed, **words)
+    fixed: dict[str, Any] = {"recompute": "full", "dtype": "fp16", "sequence_parallel": False, "seq": SEQ}
+    fixed |= {"engine": "deepspeed@0.3", "tp": 1, "pp": 1} | words
+    batch = each * gpus // (fixed["tp"] * fixed["pp"])
+    return gnomon.simulate_training(model, on=f"{CHIP}:{gpus}", global_batch=batch, micro_batch=each, **fixed)
 
 
 def _tflops(name: str) -> float:
