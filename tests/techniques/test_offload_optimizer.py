@@ -7,17 +7,21 @@ from typing import Any
 import pytest
 
 import gnomon
+from gnomon.errors import InputError
 from gnomon.papers.machines import cluster, host
 from gnomon.spec.answers import TrainingReport
 
-CHIPS, LINK, ADAM, MEMORY = 4, 25e9, 3e9, 400e9
+CHIPS, LINK, ADAM, MEMORY, NVME = 4, 25e9, 3e9, 400e9, 4e9
 PARAMETERS = 6_738_415_616 / CHIPS
 """Of Llama 2 7B, whose states one of four chips holds."""
 
 
-def step(*, memory_gb_s: float = MEMORY / 1e9, batch: int = CHIPS, words: str = "", zero: int = 2) -> TrainingReport:
+def step(
+    *, memory_gb_s: float = MEMORY / 1e9, adam_gparam_s: float = ADAM / 1e9, batch: int = CHIPS, words: str = "",
+    zero: int = 2,
+) -> TrainingReport:  # fmt: skip
     machine = host(
-        cores=64, memory_gib=512, memory_gb_s=memory_gb_s, adam_gparam_s=ADAM / 1e9, link_gb_s=LINK / 1e9
+        cores=64, memory_gib=512, memory_gb_s=memory_gb_s, adam_gparam_s=adam_gparam_s, link_gb_s=LINK / 1e9
     )  # fmt: skip
     on = cluster("A100-40GB", CHIPS, CHIPS, machine)
     load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": zero, "recompute": "full"}
@@ -92,3 +96,49 @@ def test_the_built_in_runner_overlaps_none_of_it() -> None:
     update = together(PARAMETERS / (ADAM / CHIPS), PARAMETERS * 30 / (0.8 * MEMORY / CHIPS))
     assert found.step_parts["optimizer_s"] == pytest.approx(copies + update, rel=1e-9)
     assert found.memory_parts[0]["gradients"] == pytest.approx(4 * PARAMETERS * CHIPS, rel=1e-9)
+
+
+def beside(*, batch: int = CHIPS, tier: str = "host", words: str = "update=beside", **more: float) -> TrainingReport:
+    return step(batch=batch, words=f"tier={tier},{words}", **more)
+
+
+@pytest.mark.parametrize("tier", ["host", "nvme"])
+@pytest.mark.parametrize("micros", [1, 3])
+def test_an_update_beside_the_last_backward_pass_leaves_what_goes_beyond_it(tier: str, micros: int) -> None:
+    after = beside(batch=CHIPS * micros, tier=tier, words="update=after")
+    found = beside(batch=CHIPS * micros, tier=tier)
+    table = found.step.figures
+    backward = float((table.backward_s + table.first_backward_s + table.last_backward_s)[0])
+    moved = PARAMETERS * (4 / (NVME / CHIPS) * 2 if tier == "nvme" else 0)  # gradients that never go there
+    update = after.step_parts["optimizer_s"] - max(moved - backward if tier == "nvme" else 0, 0)
+    assert 0 < found.step_parts["optimizer_s"] < update
+    if tier == "host":
+        assert found.step_parts["optimizer_s"] == pytest.approx(max(update - backward, update * 1e8 / PARAMETERS))
+
+
+def test_an_update_far_shorter_than_the_backward_pass_leaves_its_last_subgroup() -> None:
+    quick = {"adam_gparam_s": 1e3, "memory_gb_s": 1e4}
+    after, found = beside(words="update=after", **quick), beside(**quick)
+    share = 1e8 / PARAMETERS
+    assert found.step_parts["optimizer_s"] == pytest.approx(share * after.step_parts["optimizer_s"])
+
+
+def test_gradients_that_are_used_as_they_come_stay_nowhere() -> None:
+    subgroups = 4 * 1e8
+    after, found = beside(words="update=after"), beside()
+    assert after.step.host_bytes - found.step.host_bytes == pytest.approx(CHIPS * 4 * (PARAMETERS - subgroups))
+    after, found = beside(words="update=after", tier="nvme"), beside(tier="nvme")
+    assert after.nvme_bytes - found.nvme_bytes == pytest.approx(CHIPS * 4 * PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("words", "zero", "why"),
+    [
+        ("update=beside,stride=2", 2, "the host's alone"),
+        ("update=beside,flush=waits", 2, "the host's alone"),
+        ("update=beside", 1, "ZeRO 1 reduces gradients after the backward pass"),
+    ],
+)
+def test_what_is_not_updated_beside_the_backward_pass(words: str, zero: int, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        step(words=words, zero=zero)

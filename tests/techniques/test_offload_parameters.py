@@ -177,3 +177,11 @@ def test_bounds_are_bounds_and_close(case: str, values: dict[str, Any]) -> None:
     bound, line = float(step_bound_s(found.figures, found.traits)[0]), found.timeline.step_s
     assert bound <= line * (1 + 1e-9)
     assert bound >= line * (0.9 if values.get("ahead", 1) else 0.6)
+
+
+def test_fp32_weights_among_offloaded_states_are_written_once() -> None:
+    """FSDP2's weights are the optimizer's own: with the states on NVMe they are written with them."""
+    alone, both = (step(*named, engine="torchtitan") for named in (DISKS[1:], DISKS))
+    written = 4 * PARAMETERS / CHIPS / (WRITE / CHIPS)
+    assert alone.step_parts["waits_s"] >= written
+    assert "waits_s" not in both.step_parts

@@ -9,6 +9,7 @@ import pytest
 import gnomon
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
+from gnomon.papers.machines import cluster, host
 
 STEP: dict[str, Any] = {"on": "A100", "seq": 1024, "global_batch": 8, "optimizer": "adamw-bf16"}
 P = load_model("opt-13b").parameters
@@ -23,8 +24,8 @@ def test_weights_and_one_forward_pass_are_all_that_is_held() -> None:
     parts = step("zeroth-order").memory_parts[0]
     assert parts["weights"] == pytest.approx(2 * P, rel=1e-3)
     assert all(parts.get(name, 0.0) == 0 for name in ("gradients", "optimizer", "activations"))
-    logits = 1024 * load_model("opt-13b").vocab * (2 + 4)
-    assert logits <= parts["working"] < 3 * logits
+    vocab = load_model("opt-13b").vocab
+    assert parts["working"] == 4 * 2 * vocab * 5120 > 1024 * vocab * (2 + 4), "numbers for the embedding, or logits"
     assert step("zeroth-order").peak_memory_bytes.value == pytest.approx(26e9, rel=0.1)
 
 
@@ -55,16 +56,49 @@ def test_copies_exchange_a_loss_alone() -> None:
     [
         ({"on": "A100:2", "pp": 2}, "with a pipeline"),
         ({"on": "A100:2", "zero": 1}, "no states or gradients to shard"),
+        ({"words": "zeroth-order:layers=host", "micro_batch": 2}, "use one micro-batch"),
         ({"recompute": "full"}, "nothing is saved"),
         ({"engine": "transformers", "model": "llama-3.2-1b", "optimizer": "adamw"}, "use adamw-bf16"),
     ],
 )
 def test_what_does_not_go_with_it(given: dict[str, Any], said: str) -> None:
+    given = dict(given)
     with pytest.raises(InputError, match=said):
-        step("zeroth-order", **given)
+        step(given.pop("words", "zeroth-order"), **given)
 
 
 def test_it_runs_eager_modules_too() -> None:
     found = step("zeroth-order", model="llama-3.2-1b", engine="transformers")
     assert found.memory_parts[0]["weights"] == pytest.approx(2 * load_model("llama-3.2-1b").parameters, rel=0.05)
     assert found.memory_parts[0].get("gradients", 0.0) == 0
+
+
+LAYER = 2 * (12 * 5120**2 + 13 * 5120)
+"""Bytes of a layer of OPT-13B: matrices, biases and norms."""
+
+
+def test_three_layers_are_on_the_chip_where_they_lie_on_the_host() -> None:
+    plain, found = (step(named, global_batch=1) for named in ("zeroth-order", "zeroth-order:layers=host"))
+    parts, before = found.memory_parts[0], plain.memory_parts[0]
+    assert before["weights"] - parts["weights"] == pytest.approx(37 * LAYER)
+    assert found.step.host_bytes == pytest.approx(40 * LAYER)
+    assert parts["working"] == 4 * 2 * 4 * 5120**2, "numbers for a matrix of the feed-forward network"
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_copies_both_ways_leave_the_longer_of_copies_and_passes(directions: int) -> None:
+    """Of few tokens a step is its copies, of many its passes and a copy at both ends."""
+    words = {"directions": f",directions={directions}" if directions > 1 else ""}
+    machine = host(cores=64, memory_gib=512, memory_gb_s=400, adam_gparam_s=3, link_gb_s=10)
+    for seq, batch in ((64, 1), (2048, 32)):
+        given: dict[str, Any] = {"on": cluster("A100-80GB", 1, 1, machine), "seq": seq, "global_batch": batch}
+        given["micro_batch"] = batch
+        plain = step(f"zeroth-order:directions={directions}", **given)
+        found = step("zeroth-order:layers=host{directions}".format(**words), **given)
+        copy = directions * LAYER / 8.7e9
+        waited = found.step_time_s.value - plain.step_time_s.value
+        if batch > 1:
+            assert waited == pytest.approx(2 * copy, rel=1e-3)
+        else:
+            assert found.step_time_s.value == pytest.approx(42 * copy, rel=0.1)
+            assert 0 < waited < 42 * copy

@@ -14,6 +14,8 @@ ROOM = 0.9
 """Of a host's memory, what a job can use."""
 LINK_SPREAD = 0.10
 """Log standard deviation of the bandwidth of concurrent copies between chip and host."""
+DISK_SPREAD = 0.3
+"""Log standard deviation of the bandwidth of disks under large files that are read and written at once: an estimate."""
 READ_SHARE = 0.86
 """Of the rate of a copy, what kernels reach that read weights in the host's memory themselves: the median of GEMMs of
 qwen2.5-7b and llama-3.1-8b on an H200 (measurements/h200-2026-11-18-weight-offload/host_reads.csv, by

@@ -145,6 +145,8 @@ class PrefetchCost:
     least: float = 0.0
     """What no draw multiplies it by less than: the data sheet's bandwidth over the one that copies are priced at."""
     factor: float = 1.0
+    captured: bool = True
+    """Whether copies are part of captured graphs; else they go on from step to step."""
 
     @property
     def factors(self) -> Floats:
@@ -187,9 +189,8 @@ class PrefetchCost:
             count=steps.size, flops=0.0, bytes=self.bytes * steps.size,
         )  # fmt: skip
 
-    @staticmethod
-    def how(tokens: float, prompts: float, largest: int) -> int:
+    def how(self, tokens: float, prompts: float, largest: int) -> int:
         """How a step of so many tokens runs, with prompts or without."""
-        if tokens > largest:
+        if tokens > largest or not self.captured:
             return UNCAPTURED
         return PIECES if prompts else WHOLE

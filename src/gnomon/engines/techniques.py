@@ -30,6 +30,10 @@ class AppliedTechniques(Protocol):
     def brings_gemm_kernels(self) -> bool:
         """Whether they bring the kernels that read narrow weights, so that the engine's own need not know them."""
 
+    @property
+    def streams_weights(self) -> bool:
+        """Whether they keep weights of layers off the chip, so that the engine's own settings cannot too."""
+
     def passes(self, case: Deployment) -> tuple[NodePass, ...]:
         """What they rewrite of the operators of a step."""
 
@@ -71,7 +75,7 @@ class AppliedTechniques(Protocol):
 class NoTechniques:
     """Everything stays as the engine has it."""
 
-    brings_gemm_kernels = routes = False
+    brings_gemm_kernels = streams_weights = routes = False
 
     def __bool__(self) -> bool:
         return False

@@ -87,6 +87,10 @@ class Applied(Generic[C]):
     def brings_gemm_kernels(self) -> bool:
         return any(one.brings_gemm_kernels(values) for one, values in self.pairs)
 
+    @property
+    def streams_weights(self) -> bool:
+        return any(one.streams_weights(values) for one, values in self.pairs)
+
     def passes(self, case: C) -> tuple[NodePass, ...]:
         found = (one.program(case, values) for one, values in self.pairs)
         return tuple(one for one in found if one is not None)

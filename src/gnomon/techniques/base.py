@@ -180,6 +180,10 @@ class Technique(Generic[C]):
         format."""
         return False
 
+    def streams_weights(self, values: Values) -> bool:
+        """Serving: whether it keeps weights of layers off the chip and copies them ahead of their use."""
+        return False
+
     # What that takes.
 
     def costs(self, found: Any, case: C, values: Values) -> Any:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost.host_link import LINK_SPREAD
+from gnomon.cost.host_link import DISK_SPREAD, LINK_SPREAD
 from gnomon.engines.training import RankMemory, StepTable, Traits
 from gnomon.engines.training.case import TrainingCase
 from gnomon.spec.workload import Floats
@@ -49,14 +49,17 @@ BANDWIDTH_CONTENTION = 4.0
 1.2 billion parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""
 UPDATE_BYTES = 30.0
 """Bytes per parameter between host memory and processors in an update."""
-DISK_GRADIENT_BYTES = 4.0
-"""Of a parameter on NVMe, beside its states: DeepSpeed writes fp32 gradients at the end of a step's last backward pass,
-and reads them with the states (`PartitionedOptimizerSwapper`). States alone go back after the update."""
-DISK_BYTES = STATE_BYTES + DISK_GRADIENT_BYTES
+HOST_GRADIENT_BYTES = 4.0
+"""Of a parameter beside its states, which processors update from fp32 gradients: 16 bytes together, as DeepSpeed's
+estimator of memory counts them (docs, memory requirements)."""
+DISK_BYTES = STATE_BYTES + HOST_GRADIENT_BYTES
+"""Of a parameter on NVMe: DeepSpeed writes its gradient at the end of a step's last backward pass, and reads it with
+the states (`PartitionedOptimizerSwapper`). States alone go back after the update."""
 DISK_BUFFERS = 4
 """Subgroups in host memory at once, between disks and processors (DeepSpeed's `buffer_count`)."""
-DISK_SPREAD = 0.3
-"""Log standard deviation of the bandwidth of disks under large files that are read and written at once: an estimate."""
+
+
+AFTER, BESIDE = "after", "beside"
 
 
 class OffloadOptimizer(Technique[TrainingCase]):
@@ -70,7 +73,7 @@ class OffloadOptimizer(Technique[TrainingCase]):
     trials = (
         Trial(paper="zero-offload", words="offload-optimizer"),
         Trial(paper="deep-optimizer-states", words="offload-optimizer:stride=2", against="offload-optimizer"),
-        Trial(paper="fuyou", words="offload-optimizer:tier=nvme", against="offload-optimizer"),
+        Trial(paper="fuyou", words="offload-optimizer:tier=nvme,update=beside", against="offload-optimizer:tier=nvme"),
     )
     parameters = (
         Parameter("share", "share of the states that is offloaded", default=1.0, low=0.01, high=1.0),
@@ -90,6 +93,12 @@ class OffloadOptimizer(Technique[TrainingCase]):
         ),
         bandwidth("flush_gb_s", "bandwidth of a rank's blocking flush; 0 for the link's bandwidth"),
         Parameter("tier", "host memory, or NVMe of the host behind it", default=ON_HOST, choices=PLACES),
+        Parameter(
+            "update",
+            "after the backward pass, or beside the last one as its gradients come, without clipping by their norm",
+            default=AFTER,
+            choices=(AFTER, BESIDE),
+        ),
     )
 
     follows: ClassVar = {
@@ -111,6 +120,14 @@ class OffloadOptimizer(Technique[TrainingCase]):
         disks = values["tier"] == ON_NVME
         yield disks, no_disks(case.pool)
         yield disks and bool(values["stride"]), "states on NVMe are updated by the host alone, without a stride"
+        beside = values["update"] == BESIDE
+        late = bool(values["stride"]) or values["flush"] == "waits" or case.traits.host_update_apart
+        yield (
+            beside and late,
+            "an update beside the backward pass is the host's alone, of gradients as they come",
+        )
+        sharded = (case.plans.zero >= 2) | (case.plans.copies == 1)
+        yield beside & ~sharded, lambda row: f"ZeRO {case.plans.zero[row]} reduces gradients after the backward pass"
 
     def costs(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         case = case.at(found)
@@ -120,9 +137,19 @@ class OffloadOptimizer(Technique[TrainingCase]):
             found,
             chunks=chunks,
             **chunks.columns(),
-            optimizer_s=self.update_s(case, values) + np.where(early, 0.0, flush),
+            optimizer_s=self._exposed_s(case, values) + np.where(early, 0.0, flush),
             away_parameters=float(values["share"]) * found.own_parameters,
         )
+
+    def _exposed_s(self, case: TrainingCase, values: Values) -> Floats:
+        """Of the update, what follows the last backward pass: all of it, or what goes beyond that pass, and at least
+        the subgroup whose gradients come last."""
+        found, update = case.table, self.update_s(case, values)
+        if values["update"] == AFTER:
+            return update
+        backward = found.backward_s + found.first_backward_s + found.last_backward_s
+        last = update * np.minimum(SUBGROUP / np.maximum(float(values["share"]) * found.own_parameters, 1.0), 1.0)
+        return np.asarray(np.maximum(update - backward, last))
 
     def update_s(self, case: TrainingCase, values: Values) -> Floats:
         found = case.table
@@ -135,15 +162,18 @@ class OffloadOptimizer(Technique[TrainingCase]):
             update = _sharing_bandwidth(processors, memory) + away * MASTER_BYTES / link + found.optimizer_s * here
         else:
             update = update_s(away, turns, host, memory_bytes_s(case), link, found.optimizer_s * here)
-        return update if values["tier"] == ON_HOST else self._on_disks_s(update, away, case)
+        return update if values["tier"] == ON_HOST else self._on_disks_s(update, away, case, values)
 
-    def _on_disks_s(self, update: Floats, away: Floats, case: TrainingCase) -> Floats:
+    def _on_disks_s(self, update: Floats, away: Floats, case: TrainingCase, values: Values) -> Floats:
         """Of an update beside which states and gradients are read and states written, one after the other on the same
-        disks; before it, what of the gradients' way there is beyond the backward pass."""
+        disks; before it, what of the gradients' way there is beyond the backward pass. Gradients that are used as they
+        come do not go there."""
         slower, found = case.drawn("disks", DISK_SPREAD), case.table
         read, write = read_bytes_s(case) / slower, write_bytes_s(case) / slower
+        if values["update"] == BESIDE:
+            return np.asarray(np.maximum(update, away * (STATE_BYTES / read + STATE_BYTES / write)))
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
-        flush = np.maximum(away * DISK_GRADIENT_BYTES / write - backward, 0.0)
+        flush = np.maximum(away * HOST_GRADIENT_BYTES / write - backward, 0.0)
         return np.asarray(flush + np.maximum(update, away * (DISK_BYTES / read + STATE_BYTES / write)))
 
     def flush_s(self, case: TrainingCase, values: Values) -> Floats:
@@ -169,8 +199,11 @@ class OffloadOptimizer(Technique[TrainingCase]):
         two_layers = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
         in_flight = np.where(_flushed_early(found, case.traits), two_layers, used.gradients)
         away = share * found.own_parameters
-        host = away * (STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes)
-        disks = np.where(values["tier"] == ON_NVME, away * DISK_BYTES, 0.0)
+        gradient = max(case.traits.optimizers[case.optimizer].gradient_bytes, HOST_GRADIENT_BYTES)
+        kept = np.minimum(away, DISK_BUFFERS * SUBGROUP) if values["update"] == BESIDE else away
+        host = away * STATE_BYTES + kept * gradient
+        on_disk = DISK_BYTES if values["update"] == AFTER else STATE_BYTES
+        disks = np.where(values["tier"] == ON_NVME, away * on_disk, 0.0)
         return replace(
             used,
             gradients=used.gradients * (1 - share) + in_flight * share,

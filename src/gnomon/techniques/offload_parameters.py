@@ -87,12 +87,15 @@ class OffloadParameters(Technique[TrainingCase]):
         )
 
     def waits(self, steps: Steps, case: TrainingCase, values: Values) -> Wait | None:
-        """Weights that the chip has updated go to the host, and all of them to its disks."""
+        """Weights that the chip has updated go to the host, and all of them to its disks; those that are among states
+        that lie there are written with these."""
         found, share = case.table, float(values["share"])
         here = share * _at_rest_bytes(case) * np.maximum(found.own_parameters - found.away_parameters, 0.0)
         seconds = here / self._link(case, values)
         if values["tier"] == ON_NVME:
-            seconds = seconds + share * _at_rest_bytes(case) * found.own_parameters / write_bytes_s(case)
+            own = case.traits.optimizers[case.optimizer].sharded_weight_bytes == 0
+            written = here if own else share * _at_rest_bytes(case) * found.own_parameters
+            seconds = seconds + written / write_bytes_s(case)
         return Wait(seconds=np.asarray(seconds))
 
     def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:

@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnomon.cost.governor import streaming_w
-from gnomon.engines.training import StepTable, Traits, Update
+from gnomon.cost.host_link import LINK_SPREAD
+from gnomon.engines.training import RankMemory, StepTable, Traits, Update
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.stage_costs import LayerCosts
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.tape import TapeNode
-from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Values
+from gnomon.spec.workload import Floats
+from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
+from gnomon.techniques.hosts import copy_bytes_s, no_host
 
 PASSES = 4
 """Over all weights for each direction, with the same normal numbers from a seed: up, down by twice as much, back, and
@@ -22,6 +25,12 @@ the update."""
 NORMAL_EFFICIENCY = 0.4
 """Throughput of a kernel that draws normal numbers, relative to one that writes them: an estimate; each takes a
 logarithm, a root and a cosine beside its random bits."""
+LAYERS = ON_CHIP, ON_HOST = ("chip", "host")
+BUFFERS = 3
+"""Layers on the chip where they lie on the host: one comes, one runs, one goes back."""
+DRAWN = 4
+"""Tensors of its size beside one that is updated: normal numbers, these times the loss's slope, decayed weights, and
+their sum (MeZO's `zo_update`, an operator each)."""
 NOTHING = Update("optimizer.nothing", 0.0, 0.0)
 HALF = 2.0
 
@@ -33,9 +42,14 @@ class ZerothOrder(Technique[TrainingCase]):
     idea = (
         "Weights are moved by normal numbers from a seed, up and down, and the difference of both losses says how far "
         "to step along them (MeZO, Malladi et al. 2023): no backward pass, gradients, optimizer states or saved "
-        "activations, for two forward passes and four passes over all weights per direction."
+        "activations, for two forward passes and four passes over all weights per direction. Layers may lie on the "
+        "host: each comes once for both passes, and goes back with its update (ZO2)."
     )
-    parameters = (Parameter("directions", "perturbations per step", default=1.0, low=1.0, high=64.0, whole=True),)
+    trials = (Trial(paper="zo2", words="zeroth-order:layers=host", against="zeroth-order"),)
+    parameters = (
+        Parameter("directions", "perturbations per step", default=1.0, low=1.0, high=64.0, whole=True),
+        Parameter("layers", "where weights of layers lie between their passes", default=ON_CHIP, choices=LAYERS),
+    )
     excludes = (
         "lora", "qlora", "dora", "offload-optimizer", "offload-parameters", "offload-activations",
         "vocabulary-parallel", "interleaved", "gpipe",
@@ -54,6 +68,9 @@ class ZerothOrder(Technique[TrainingCase]):
         yield plans.recompute > 0, "nothing is saved that could be recomputed"
         yield wide, f"weights are moved in 16 bits, and {case.optimizer} keeps them in fp32 here: use adamw-bf16"
         yield bool(case.model.beside or case.model.mtp), "networks of several parts are not priced with it"
+        if values["layers"] == ON_HOST:
+            yield True, no_host(case.pool)
+            yield case.micros > 1, "a layer that comes once runs all sequences of a step: use one micro-batch"
 
     def program(self, case: TrainingCase, values: Values) -> NodePass | None:
         return _forward_only
@@ -80,6 +97,9 @@ class ZerothOrder(Technique[TrainingCase]):
             kinds=tuple(_twice(kind, each) for kind in found.chunks.kinds),
             ends={name: _end_twice(end, each) for name, end in found.chunks.ends.items()},
         )
+        if values["layers"] == ON_HOST:
+            waited = self._waited_s(case.at(replace(found, chunks=chunks)), each)
+            chunks = chunks.longer("forward_s", waited)
         update_j = found.grid.ranks * streaming_w(case.machine.profile.power, case.machine.chip) * found.optimizer_s
         return replace(
             found,
@@ -90,6 +110,44 @@ class ZerothOrder(Technique[TrainingCase]):
             recomputed_flops=np.zeros(found.grid.size),
             energy_j=2 * each * (found.energy_j - update_j) + update_j,
         )
+
+    def _waited_s(self, case: TrainingCase, each: float) -> Floats:
+        """Of a step, what copies of layers take beyond their two passes and the passes over their weights, both ways at
+        once; and the first copy in and the last one out. Of each direction."""
+        found, link = case.table, copy_bytes_s(case) * case.drawn("host link", LINK_SPREAD)
+        counts, kinds = found.chunks.on_rank(0), found.chunks.kinds
+        moving = found.optimizer_s / found.rank_parameters
+        waited = np.asarray(2 * each * _layer_bytes(case)[0] / link)
+        for count, kind, size in zip(counts, kinds, _layer_bytes(case), strict=True):
+            busy = kind.forward_s + kind.backward_s + moving * kind.held.total
+            waited = np.asarray(waited + count * np.maximum(each * size / link - busy, 0.0))
+        return waited
+
+    def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
+        """Numbers for one tensor at a time. With layers on the host, embedding, head and the layers that come, run and
+        go are on the chip; ends are moved when fewer are."""
+        width, on_host = case.traits.optimizers[case.optimizer].weight_bytes, values["layers"] == ON_HOST
+        moving = DRAWN * width * _largest(case, ends=not on_host) / case.plans.tp
+        used = replace(used, working=np.maximum(used.working, moving))
+        if not on_host:
+            return used
+        sizes = _layer_bytes(case)
+        body = sum(count * size for count, size in zip(case.table.chunks.on_rank(0), sizes, strict=True))
+        here = np.minimum(body, BUFFERS * np.max(sizes, axis=0))
+        return replace(used, weights=used.weights - body + here, host=used.host + body)
+
+
+def _largest(case: TrainingCase, ends: bool) -> int:
+    """Parameters of the largest tensor of all layers, or of the ends too."""
+    model = case.model
+    inside = max(tensor.rows * tensor.columns for block in model.blocks for tensor in block.tensors(model.hidden))
+    return max(inside, model.vocab * model.hidden) if ends else inside
+
+
+def _layer_bytes(case: TrainingCase) -> tuple[Floats, ...]:
+    """Of a layer of each kind, on one rank."""
+    width = case.traits.optimizers[case.optimizer].weight_bytes
+    return tuple(np.asarray(width * kind.held.total) for kind in case.table.chunks.kinds)
 
 
 def _moves(values: Values, width: float) -> tuple[Update, ...]:

@@ -187,6 +187,8 @@ def _not_priced(deployment: Deployment) -> str:
         return "weights on the host are not priced with enable_eplb"
     if deployment.techniques.brings_gemm_kernels:
         return "weights on the host are not priced with GEMM kernels of a technique"
+    if deployment.techniques.streams_weights:
+        return "a technique streams the weights already"
     if how == PREFETCH and settings["enable_lora"]:
         return "vLLM does not prefetch weights of layers that adapters are added to"
     if how == PREFETCH and deployment.strategy.dp > 1:
