@@ -203,9 +203,8 @@ class Tape:
 
     def priced_ops(self) -> tuple[Op, ...]:
         """All that its time is made of."""
-        return _ops(node.forward + node.dgrad + node.wgrad for node in self.nodes) + _ops(
-            p.ops for p in (*self.pieces, *self.chunks)
-        )
+        own = _ops(node.forward + node.dgrad + node.wgrad for node in self.nodes)
+        return own + _ops(one.ops for one in self.pieces) + _ops(one.ops for one in self.chunks)
 
     def forward_ops(self) -> tuple[Op, ...]:
         return _ops(node.forward for node in self.nodes)
