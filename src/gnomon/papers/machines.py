@@ -10,10 +10,12 @@ from gnomon.load.cluster import SCHEMA, cluster_from_dict
 from gnomon.spec import Pool
 
 
-def cluster(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None) -> Pool:
-    """A pool of chips in nodes, for `on=` of any public function; without a host, the chip's default host."""
+def cluster(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None, *, scaleout: str = "") -> Pool:
+    """A pool of chips in nodes, for `on=` of any public function; without a host, the chip's default host, and without
+    the name of a link between nodes, of which each has one then, the node's usual ones."""
     fields = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node}
-    (pool,) = cluster_from_dict(fields | ({"host": dict(host)} if host else {}), "cluster").pools
+    link = {"scaleout": scaleout, "adapters": 1} if scaleout else {}
+    (pool,) = cluster_from_dict(fields | link | ({"host": dict(host)} if host else {}), "cluster").pools
     return replace(pool, file="")
 
 
