@@ -41,6 +41,8 @@ class LowRankWeights(Technique[ServingCase]):
         ),
     )
     excludes = ("dequantize-on-the-fly", "sparse-weights")
+    searched = False
+    """Which share a network bears is not predicted, and less is always faster."""
     changes = frozenset({"flops", "weight bytes", "precision"})
 
     def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:

@@ -35,6 +35,8 @@ class SparseTraining(Technique[TrainingCase]):
     )
     trials = (Trial(paper="sparse24-pretraining", words="sparse-training"),)
     excludes = ("lora", "qlora", "dora", "zeroth-order")
+    searched = False
+    """What it makes of training is not predicted, and it is always faster."""
     changes = frozenset()
 
     def reject(self, case: TrainingCase, values: Values) -> Iterator[Rejection]:

@@ -31,6 +31,8 @@ class SparseWeights(NarrowWeights):
         ),
     )
     parameters = (Parameter("format", "of weights and inputs", default="bf16", choices=tuple(BITS), tried=("bf16",)),)
+    searched = False
+    """It takes a network that was pruned for it."""
     excludes = ("int4-weights", "dequantize-on-the-fly", "rotated-fp4")
 
     def format(self, values: Values) -> Format:
