@@ -65,7 +65,7 @@ def test_bytes_of_narrow_weights(text: str, bits: int, scales: float) -> None:
 def test_three_bits_are_read_in_fewer_bytes() -> None:
     wide, four, three = (decode_s("A100", *applied) for applied in ((), ("int4-weights",), ("int4-weights:bits=3",)))
     assert three < four < wide
-    with pytest.raises(InputError, match="experts in three bits are not priced"):
+    with pytest.raises(InputError, match="experts in 3 bits are not priced"):
         made("H200", "int4-weights:bits=3", model="mixtral-8x7b")
     with pytest.raises(InputError, match="is not an integer"):
         made("H200", "int4-weights:group=12.5")

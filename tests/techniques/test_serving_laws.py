@@ -34,6 +34,7 @@ CASES = (
     ("llama-3.2-1b", "H200:2"),
     ("llama-3.2-1b", "V100-32GB:1"),
     ("llama-3.2-1b", "MI300X:1"),
+    ("llama-3.2-1b", "B200:1"),
     ("qwen1.5-moe-a2.7b", "H100:1"),
     ("deepseek-v2-lite", "H100:1"),
 )

@@ -43,7 +43,19 @@ _GEMMS = {
     "Blackwell": RelativeEfficiency("bf16", 0.35, 0.8, 8.1, 0.5, _MARLIN),
     ANY: RelativeEfficiency("bf16", 1.0, 1.0, 8.1, 0.4, _WIDE),
 }
-_THREE = "Three bits as four, by their bytes: no table of ours has a kernel for them; estimated"
+_FP32 = (
+    "cuBLAS in fp32 on an RTX A6000: 23.2 of 38.7 TFLOP/s (siboehm.com, How to Optimize a CUDA Matmul Kernel, 2022); "
+    "half of such cards' fp32 units share their ports with integers"
+)
+_FEW = "as four bits, by their bytes: no table of ours has a kernel for them; estimated"
+_SPARSE = (
+    "2:4 sparse GEMMs of cuSPARSELt reach 1.3 to 1.85 times dense ones on an A100 (Mishra et al. 2021, "
+    "arXiv:2104.08378, recalled), CUTLASS about 1.2 on an H100 (issue 2229 of NVIDIA/cutlass); estimated"
+)
+_PRUNED = {
+    "Hopper": RelativeEfficiency("bf16", 0.6, 0.9, 3.0, 0.35, _SPARSE, measured=False),
+    ANY: RelativeEfficiency("bf16", 0.85, 0.9, 3.0, 0.3, _SPARSE, measured=False),
+}
 _EXPERTS = {
     "Ampere": RelativeEfficiency("bf16", 1.12, 1.2, 0.0, 0.16, _AMPERE),
     "Hopper": RelativeEfficiency("bf16", 0.48, 1.0, 27.0, 0.27, _TURNED),
@@ -52,6 +64,7 @@ _EXPERTS = {
 }
 _DEEP = f"{TABLES}, SGLang's block-scaled GEMMs on an H100 and a B200: off by 13%"
 _FOUR = f"{TABLES}, vLLM's nvfp4 GEMMs on a B200: off by 9%"
+_FOUR_MX = "as nvfp4, with the scales of blocks of 32 among its bytes; no table of ours has it"
 _SMOOTH = f"{TABLES}, TensorRT-LLM's int8 GEMMs on an A100: off by 12%"
 _GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100; 0.24's by 11% on a B200 and on a GB200"
 _OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100; 0.24's by 14% on a B200 and on a GB200"
@@ -63,13 +76,23 @@ _MICRO = "as fp8, with the scales of blocks of 32 among its bytes; no table of o
 EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
     **{("gemm", f"{name}-weights"): _GEMMS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
-    ("gemm", "int3-weights"): {ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
+    **{
+        ("gemm", f"int{bits}-weights"): {ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _FEW)}
+        for bits in (6, 5, 3, 2, 1)
+    },
+    ("gemm", "bf16-sparse"): _PRUNED,
+    **{
+        ("gemm", f"{name}-sparse"): {key: replace(one, base=name) for key, one in _PRUNED.items()}
+        for name in ("fp8", "int8")
+    },
     **{
         ("gemm", f"fp8-{name}"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, source)}
         for name, source in (("blocks", _DEEP), ("vectors", _DEEP), ("rows", _ROWS))
     },
     **{(kind, "mxfp8"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, _MICRO)} for kind in ("gemm", "moe")},
+    ("gemm", "fp32"): {"Ada": RelativeEfficiency("bf16", 0.6, 1.0, 0.0, 0.2, _FP32)},
     ("gemm", "nvfp4"): {ANY: RelativeEfficiency("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
+    ("gemm", "mxfp4-mxfp4"): {ANY: RelativeEfficiency("nvfp4", 1.0, 1.0, 0.0, 0.2, _FOUR_MX)},
     ("gemm", "int8"): {
         "Ampere": RelativeEfficiency("bf16", 1.17, 1.0, 4.5, 0.3, _SMOOTH),
         ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.3, "as fast as fp8; not measured"),
@@ -99,4 +122,6 @@ def efficiency(kind: str, dtype: str, generation: str) -> RelativeEfficiency | N
     if found is None:
         return None
     name = "Ampere" if generation == CARD and dtype.endswith("-weights") else generation.partition(" ")[0]
-    return found.get(name) or replace(found[ANY], measured=False)
+    if name in found:
+        return found[name]
+    return replace(found[ANY], measured=False) if ANY in found else None

@@ -197,7 +197,7 @@ def _step(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, floa
     iteration."""
     sides, p = gemm_format(dtype), c["overlap"]
     whole = min(tile_m, tile_n, 128) / 128
-    rate = chip.matrix_rate(sides.compute_dtype) / chip.sm_count * c["rate"] * whole ** c["tile"]
+    rate = chip.gemm_rate(sides.compute_dtype, sparse=sides.sparse) / chip.sm_count * c["rate"] * whole ** c["tile"]
     multiplied = 2.0 * tile_m * tile_n / rate
     fed = (tile_m * sides.inputs + tile_n * sides.weights) / (c["sm_gb_s"] * 1e9)
     return float((multiplied**p + fed**p + (c.get("step_ns", 0.0) * 1e-9) ** p) ** (1 / p))

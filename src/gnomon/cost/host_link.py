@@ -16,6 +16,15 @@ LINK_SPREAD = 0.10
 """Log standard deviation of the bandwidth of concurrent copies between chip and host."""
 DISK_SPREAD = 0.3
 """Log standard deviation of the bandwidth of disks under large files that are read and written at once: an estimate."""
+CORE_FLOPS = 40e9
+"""What one core multiplies per second of weights it widens on the way: half of two AVX2 units at 2.5 GHz;
+an estimate."""
+HANDOVER_S = 30e-6
+"""Until processors that wait for the chip have its rows, and the chip what they made of them: two messages over the
+link and threads that wake; an estimate."""
+EXPERTS_SPREAD, EXPERTS_SHARED = 0.5, 0.45
+"""Log standard deviation of experts that are fetched, or computed by processors whose kernels nobody has measured for
+us, and what all layers share of it; an estimate."""
 READ_SHARE = 0.86
 """Of the rate of a copy, what kernels reach that read weights in the host's memory themselves: the median of GEMMs of
 qwen2.5-7b and llama-3.1-8b on an H200 (measurements/h200-2026-11-18-weight-offload/host_reads.csv, by
@@ -44,4 +53,25 @@ def read_family(host: Host) -> Family:
         shared=READ_SHARED,
         provenance=Provenance.FITTED,
         source=f"{host.link.name} to the host's memory, as GEMMs of an H200 read it",
+    )
+
+
+def cpu_bytes_s(host: Host, readers: int) -> float:
+    """Bytes of weights per second that processors multiply by a few rows, for each of so many ranks."""
+    return SUSTAINED * host.memory_bandwidth_bytes_s / max(readers, 1)
+
+
+def cpu_flops_s(host: Host, readers: int) -> float:
+    """FLOPs per second of the processors that each of so many ranks gets."""
+    return CORE_FLOPS * host.cores / max(readers, 1)
+
+
+def expert_family(host: Host) -> Family:
+    """How well the time of experts is known that are not on the chip."""
+    return Family(
+        coefficients={},
+        spread=EXPERTS_SPREAD,
+        shared=EXPERTS_SHARED,
+        provenance=Provenance.FORMULA,
+        source=f"{host.link.name}, and memory and cores of {host.name}",
     )

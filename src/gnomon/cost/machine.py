@@ -11,13 +11,13 @@ from gnomon.cost import clock, collective, experts, governor, nccl
 from gnomon.cost.draws import normals
 from gnomon.cost.gemm import narrowing_seconds
 from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
-from gnomon.cost.host_link import read_bytes_s, read_family
+from gnomon.cost.host_link import expert_family, read_bytes_s, read_family
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
-from gnomon.graph.host_ops import HOST_READ, HostRead
+from gnomon.graph.host_ops import HOST_EXPERTS, HOST_READ, HostExperts, HostRead, shared_out
 from gnomon.graph.ops import Attention, Collective, Elementwise, LatentDecode, Op, Shape, size_of
 from gnomon.graph.phases import part_of
 from gnomon.graph.routing import TokenRouting
@@ -75,6 +75,8 @@ class Machine:
             return self._exchange(kind)
         if kind == HOST_READ:
             return read_family(self.host)
+        if kind == HOST_EXPERTS:
+            return expert_family(self.host)
         return self.profile.family(kind, dtype, self.framework)
 
     def _collective(self, kind: str) -> Family:
@@ -148,8 +150,8 @@ class Machine:
     def least(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """What the data sheet's best figures would take: nothing fitted goes below that."""
         flops, moved = work(kind, dtype, shape)
-        compute_dtype = gemm_format(dtype).compute_dtype if kind in GEMM_KINDS else ""
-        rate = self.chip.matrix_rate(compute_dtype) if compute_dtype else self.chip.half_rate(dtype)
+        sides = gemm_format(dtype) if kind in GEMM_KINDS else None
+        rate = self.chip.gemm_rate(sides.compute_dtype, sparse=sides.sparse) if sides else self.chip.half_rate(dtype)
         return np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
 
     def floor(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
@@ -159,6 +161,8 @@ class Machine:
             return np.zeros_like(seconds)
         rates, compute_dtype = self.chip.rates_flops, gemm_format(dtype).compute_dtype if kind in MULTIPLY else ""
         rate = rates.get(compute_dtype, max(rates.values())) if kind in MULTIPLY else self.chip.half_rate(dtype)
+        if kind in GEMM_KINDS and gemm_format(dtype).sparse:
+            rate = self.chip.gemm_rate(compute_dtype, sparse=True)
         flops, moved = work(kind, dtype, shape)
         if kind not in MULTIPLY and not kind.startswith(("attention", "mla")):
             moved = np.maximum(moved - self.chip.l2_bytes, 0.0)
@@ -179,6 +183,8 @@ class Machine:
         if isinstance(op, HostRead):
             link = op.count * op.host_bytes(batch) / self.host.link.bandwidth_bytes_s
             return np.asarray(np.minimum(np.maximum(self.op_floor(op.alone, batch, seconds), link), seconds))
+        if isinstance(op, HostExperts):
+            return self.op_floor(op.on_chip, batch, seconds) if op.cached else np.zeros_like(seconds)
         return op.count * self.floor(op.kind, priced_dtype(op), op.shape(batch), seconds / max(op.count, 1))
 
     def _exchanged(self, kind: str, shape: Shape) -> Floats:
@@ -238,6 +244,8 @@ class Machine:
             own_s = self.op_seconds(op.alone, batch)
             own = self.op_power(op.alone, batch, own_s)
             return OpPower(np.where(seconds > own_s, 0.0, own.clocked), own.joules)
+        if isinstance(op, HostExperts):
+            return OpPower(np.zeros_like(seconds), self.op_power(op.on_chip, batch, seconds).joules)
         found = op_power(self.profile.power, self.chip, op, batch, seconds / max(op.count, 1))
         linked = op.kind in COLLECTIVES or op.kind in EXCHANGES
         return OpPower(np.zeros_like(seconds) if linked else found.clocked, op.count * found.joules)
@@ -259,12 +267,21 @@ class Machine:
         if isinstance(op, HostRead):
             link = op.count * op.reads(batch) * op.host_bytes(batch) / read_bytes_s(self.host, op.readers)
             return np.asarray(np.maximum(self.op_seconds(op.alone, batch), link))
+        if isinstance(op, HostExperts):
+            return self._host_experts(op, batch)
         layers = self._narrowing(op)
         if layers is None or not isinstance(op, Elementwise):
             return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
         rows, sides = size_of(op.rows, batch), gemm_format(op.narrows)
         k, c = op.written_per_row / sides.inputs, layers.coefficients
         return op.count * np.where(rows > 0, narrowing_seconds(rows, k, sides, self.chip, c), 0.0)
+
+    def _host_experts(self, op: HostExperts, batch: Batch) -> Floats:
+        """Cached experts on the chip, beside what happens to the others."""
+        none = np.zeros(batch.size)
+        chip_s = self.op_seconds(op.on_chip, batch) / op.count if op.cached else none
+        more_s = self.op_seconds(op.beyond, batch) / op.count if op.cached < op.op.experts else none
+        return np.asarray(op.count * shared_out(chip_s, more_s, *op.host_s(batch), op))
 
     def _narrowing(self, op: Op) -> Family | None:
         """The GEMMs that an operator narrows inputs for, where they were timed together with that: a step that runs
@@ -308,8 +325,8 @@ class Machine:
         limit, the latency of a small kernel or the efficiency of a large one."""
         if kind in COLLECTIVES or kind in EXCHANGES:
             return np.full(seconds.shape, "network")
-        if kind == HOST_READ:
-            return np.full(seconds.shape, "host link")
+        if kind in (HOST_READ, HOST_EXPERTS):
+            return np.full(seconds.shape, "host link" if kind == HOST_READ else "host")
         compute = flops / self.chip.rate(self.arithmetic(kind, dtype))
         memory = moved / self.chip.memory_bandwidth_bytes_s
         busiest = np.maximum(compute, memory)

@@ -13,7 +13,7 @@ from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Attention, Collective, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape
 from gnomon.graph.source_attention import SourceAttention
-from gnomon.graph.tape import Pieces, Tape, TapeNode
+from gnomon.graph.tape import ChunkedExchange, ChunkStage, Pieces, Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
@@ -81,6 +81,7 @@ class TapeCost:
 def forward(tape: Tape, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
     overlapped = _own_overlap((node.forward for node in tape.nodes if node.own_overlap), times)
     own = _pieces_s((one for one in tape.pieces if not one.backward), times)
+    overlapped = overlapped + _chunks_s((one for one in tape.chunks if not one.backward), times)
     found = _pass(tape.forward_ops(), times, batch, overlapped * (1 - sm_contention) + own)
     return _by_host(found, times, tape.nodes, ())
 
@@ -98,6 +99,7 @@ def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: f
     again = {node.name for node in tape.recomputed(mode)}
     pieces = _pieces_s((one for one in tape.pieces if one.backward), times)
     pieces = pieces + _pieces_s((one for one in tape.pieces if not one.backward and again >= {*one.nodes}), times)
+    overlapped = overlapped + _chunks_s((one for one in tape.chunks if one.backward or again >= {*one.nodes}), times)
     found = _pass(tape.backward_ops(mode), times, batch, overlapped * (1 - sm_contention) + pieces)
     return _by_host(found, times, tape.recomputed(mode), tape.nodes)
 
@@ -132,6 +134,29 @@ def _pieces_s(pieces: Iterable[Pieces], times: Times) -> Floats:
         cut = (hops + 1) * each + hops * np.maximum(hop - each, 0.0) + _sum(times, one.after)
         saved = saved + np.clip(alone + gemms - cut, 0.0, np.minimum(alone, gemms))
     return saved
+
+
+def _chunks_s(chunks: Iterable[ChunkedExchange], times: Times) -> Floats:
+    """Seconds of exchanges that are hidden where tokens go to experts in chunks, in as many as hide most. Each lane
+    runs one thing at a time: all chunks of a stage, in order, before those of its next stage."""
+    saved: Floats = np.zeros(1)
+    for one in chunks:
+        alone = _sum(times, one.whole)
+        exchanged = _sum(times, (op for op in one.whole if op.kind in COLLECTIVES))
+        ends = [_end_of_chunks(degree, stages, times) for degree, stages in one.ways]
+        saved = saved + np.clip(alone - np.minimum.reduce(np.broadcast_arrays(*ends)), 0.0, exchanged)
+    return saved
+
+
+def _end_of_chunks(degree: int, stages: Sequence[ChunkStage], times: Times) -> Floats:
+    free: dict[str, Floats] = {}
+    ready: list[Floats] = [np.zeros(1)] * degree
+    for stage in stages:
+        each = _sum(times, stage.ops)
+        for chunk in range(degree):
+            ready[chunk] = np.maximum(ready[chunk], free.get(stage.lane, np.zeros(1))) + each
+            free[stage.lane] = ready[chunk]
+    return ready[-1]
 
 
 def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:

@@ -19,6 +19,8 @@ def gemm_dtype(format: Format) -> str:
 def _numbers(format: Format) -> str:
     if format.name in PLAIN_BITS:
         return format.name
+    if format.name.endswith("-sparse"):
+        return format.name
     if not format.activations:
         return f"{format.name}-weights"
     if format.name == "fp8" and format.block[0] > 1:

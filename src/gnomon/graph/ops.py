@@ -26,7 +26,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from gnomon.graph.algebra import Algebra
-    from gnomon.graph.host_ops import HostRead
+    from gnomon.graph.host_ops import HostExperts, HostRead
     from gnomon.graph.source_attention import SourceAttention
 
 ROW_BYTES = 16
@@ -413,5 +413,5 @@ class Collective:
 
 Op = Union[
     Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective,
-    "Algebra", "SourceAttention", "HostRead",
+    "Algebra", "SourceAttention", "HostRead", "HostExperts",
 ]  # fmt: skip

@@ -25,6 +25,8 @@ from gnomon.spec.workload import Floats
 STEP = 0.1
 """The busiest rank of a skew is no less busy than that of the smaller ones, in steps of this. Beyond 1.5 or so, where
 every token takes the same experts, it would be, by a percent."""
+MOST_SKEW, HALVINGS = 3.0, 20
+"""The largest exponent that is looked for, and halvings until one is found."""
 PLACEMENTS = 256
 """Random placements that the expectation is taken over, always the same ones."""
 
@@ -111,3 +113,18 @@ def _packed_share(experts: int, topk: int, ranks: int, skew: float, redundant: i
         if count + 1 < places:
             heappush(load, (held + share, rank, count + 1))
     return most
+
+
+@cache
+def placed(experts: int, topk: int, ranks: int, imbalance: float) -> float:
+    """Visits to the busiest rank over the mean where experts are placed by their popularity, which is as uneven as
+    makes the same figure `imbalance` where they stand at random. More than popularity can make stays as it is."""
+    if ranks == 1 or imbalance <= 1:
+        return 1.0
+    low, high = 0.0, MOST_SKEW
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if ranks * _random_share(experts, topk, ranks, middle) < imbalance else (low, middle)
+    if high == MOST_SKEW:
+        return imbalance
+    return min(max(ranks * _packed_share(experts, topk, ranks, high, 0), 1.0), imbalance)

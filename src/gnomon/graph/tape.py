@@ -17,6 +17,15 @@ SOURCE, RESULT = "in", "out"
 """The names of the tensors a tape begins and ends with."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """Into how many chunks tokens are cut on their way to experts and back, the best of several ways, and how many
+    networks carry them side by side: one, or that inside a node beside that between nodes."""
+
+    degrees: tuple[int, ...]
+    networks: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapeNode:
     """One operator of a tape. Tensors are known by name."""
@@ -63,6 +72,8 @@ class TapeNode:
     """Its kernels are replayed from a CUDA graph, and cost the host nothing."""
     busiest: float = 1.0
     """Rows of the rank that computes most, over those that all compute for tokens on average."""
+    chunked: Chunking | None = None
+    """How the exchange with experts that it is a part of is cut into chunks of the tokens (`passes.chunks`)."""
     scratch: float = 0.0
     """Bytes per token held only while it runs forward."""
     gradient_scratch: float = 0.0
@@ -110,6 +121,33 @@ class Pieces:
         return (self.hop, *self.cut, *self.after)
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkStage:
+    """What a chunk runs in one lane before it goes on in another."""
+
+    lane: str
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkedExchange:
+    """Tokens that go to experts and back in chunks: one travels while the experts run on another."""
+
+    nodes: tuple[str, ...]
+    """Whose operators they are."""
+    backward: bool
+    """Of the gradients; else forward."""
+    whole: tuple[Op, ...]
+    """As they are in one."""
+    ways: tuple[tuple[int, tuple[ChunkStage, ...]], ...]
+    """For each number of chunks, the stages of one of them."""
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """What is priced beside the operators of the nodes."""
+        return _ops(stage.ops for _, stages in self.ways for stage in stages)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tape:
     name: str
@@ -117,6 +155,8 @@ class Tape:
     sizes: Mapping[str, float]
     pieces: tuple[Pieces, ...] = ()
     """Collectives that run in pieces beside GEMMs."""
+    chunks: tuple[ChunkedExchange, ...] = ()
+    """Exchanges with experts that run in chunks beside them."""
     recompute: Callable[[str], Recomputed] | None = field(default=None, compare=False)
     """By recomputation mode, what stays and what the backward pass recomputes; None where all that is kept stays."""
 
@@ -167,7 +207,8 @@ class Tape:
 
     def priced_ops(self) -> tuple[Op, ...]:
         """All that its time is made of."""
-        return _ops(node.forward + node.dgrad + node.wgrad for node in self.nodes) + _ops(p.ops for p in self.pieces)
+        own = _ops(node.forward + node.dgrad + node.wgrad for node in self.nodes)
+        return own + _ops(one.ops for one in self.pieces) + _ops(one.ops for one in self.chunks)
 
     def forward_ops(self) -> tuple[Op, ...]:
         return _ops(node.forward for node in self.nodes)

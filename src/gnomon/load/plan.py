@@ -17,7 +17,7 @@ from gnomon.load.goals import duration_text, goal, seconds_goal
 from gnomon.load.recipe import read_recipe
 from gnomon.load.sequences import read_sequences
 from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
-from gnomon.spec.formats import MULTIPLIED, NARROW, PLAIN_BITS
+from gnomon.spec.formats import MULTIPLIED, NARROW, OF_TECHNIQUES, PLAIN_BITS
 from gnomon.spec.loads.arrivals import arrivals_of
 from gnomon.spec.loads.check import MAX_REQUESTS
 from gnomon.spec.loads.images import RequestImages
@@ -37,7 +37,7 @@ MAX_WATTS = 20_000
 """Of one chip, as chips' files have it."""
 MAX_BATCH = 1_000_000
 """Sequences of a training step."""
-FORMATS = tuple(dict.fromkeys((*PLAIN_BITS, *MULTIPLIED, *NARROW, "int3", *GEMM_RECIPES)))
+FORMATS = tuple(dict.fromkeys((*PLAIN_BITS, *MULTIPLIED, *NARROW, *OF_TECHNIQUES, *GEMM_RECIPES)))
 Part = TypeVar("Part")
 ENGINES_OWN = "auto"
 """vLLM's word for a cache in the format the engine chooses; the same as leaving it out."""

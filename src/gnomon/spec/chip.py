@@ -34,7 +34,7 @@ class Chip:
     year: int = 0
     rates_flops: Mapping[str, float]
     sparse_flops: Mapping[str, float] = field(default_factory=dict)
-    """With two of four weights zero, where the data sheet gives it. Nothing is priced by it."""
+    """With two of four weights zero, where the data sheet gives it."""
     memory: str = ""
     memory_bytes: float
     memory_bandwidth_bytes_s: float
@@ -91,6 +91,13 @@ class Chip:
     def matrix_rate(self, dtype: str) -> float:
         """`rate` of a GEMM inside a step, whose 16-bit values are in the one such format that the chip has."""
         return self.half_rate(dtype) if dtype in HALVES[:2] else self.rate(dtype)
+
+    def gemm_rate(self, dtype: str, *, sparse: bool = False) -> float:
+        """`matrix_rate`, and with `sparse` that of weights of which two of four are zero: the dense one where the data
+        sheet gives none."""
+        dense = self.matrix_rate(dtype)
+        halves = [name for name in HALVES[:2] if name in self.sparse_flops] if dtype in HALVES[:2] else [dtype]
+        return max([dense, *(self.sparse_flops.get(name, 0.0) for name in halves)]) if sparse else dense
 
     @property
     def vector_rate(self) -> float:

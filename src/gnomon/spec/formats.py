@@ -56,5 +56,9 @@ NARROW = {
 make it when they load; int8 a scale a row, with inputs in int8 too; int4 a scale for 128 values (GPTQ's usual)."""
 
 
+OF_TECHNIQUES = ("int6", "int5", "int3", "int2", "int1", "bf16-sparse", "fp8-sparse", "int8-sparse")
+"""Formats whose GEMM kernels a technique brings: no engine has them."""
+
+
 Formats = tuple[tuple[str, Format], ...]
 """Roles of matrices with their format; a role that is not there is stored as what is not quantised is."""

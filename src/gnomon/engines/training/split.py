@@ -17,7 +17,7 @@ def split_backward(
     have no GEMMs by weight to overlap with."""
     by_input = replace(tape, nodes=tuple(replace(node, wgrad=()) for node in tape.nodes))
     weighted = (replace(node, forward=node.wgrad, own_overlap=False) for node in tape.nodes)
-    by_weight = replace(tape, nodes=tuple(weighted), pieces=())
+    by_weight = replace(tape, nodes=tuple(weighted), pieces=(), chunks=())
     return tapes.backward(by_input, mode, times, batch, sm_contention), tapes.forward(by_weight, times, batch)
 
 

@@ -10,7 +10,7 @@ from gnomon.engines.vllm.kernels import AUTO, experts_kernel, padded_to, runs
 from gnomon.errors import InputError
 from gnomon.graph.formats import gemm_dtype, known
 from gnomon.spec import Block, Chip, Format, Model, MoeFfn
-from gnomon.spec.formats import NARROW, PLAIN_BITS, plain
+from gnomon.spec.formats import NARROW, OF_TECHNIQUES, PLAIN_BITS, plain
 
 CACHES = ("bf16", "fp16", "fp8")
 """Formats of the cache with a fit behind them."""
@@ -18,8 +18,6 @@ BEFORE_MARLIN = ("Kepler", "Maxwell", "Pascal", "Volta")
 """Marlin needs Turing's tensor cores."""
 NO_INT8 = ("Blackwell", "Blackwell Ultra", "Rubin")
 """vLLM has no kernels for int8 inputs there."""
-NO_KERNEL = ("int3",)
-"""Formats whose GEMM kernel is not vLLM's: its GPTQ reads four and eight bits (`AutoGPTQConfig`)."""
 EXPERTS, ALL_EXPERTS = "expert_", ("expert_gate", "expert_up", "expert_down")
 """How the roles of a mixture's matrices begin, and all of them; one format is theirs."""
 NATIVE = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
@@ -129,7 +127,7 @@ def obstacle(format: Format, chip: Chip) -> str:
         return "vLLM multiplies int8 from Turing to Hopper only"
     if not known(replace(format, activations="")):
         return "no GEMM in it can be priced"
-    if format.name in NO_KERNEL:
+    if format.name in OF_TECHNIQUES:
         return f"vLLM has no kernel for {format.name}"
     return not_widened(chip)
 

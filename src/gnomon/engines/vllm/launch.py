@@ -21,6 +21,7 @@ from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
 from gnomon.spec import Model, Plan
+from gnomon.spec.formats import OF_TECHNIQUES
 from gnomon.spec.plan import ROUTERS
 
 FIRST_PORT = 8000
@@ -29,10 +30,13 @@ CHECKPOINT = "CHECKPOINT"
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 MADE_ON_THE_FLY = ("fp8",)
 """Weight formats vLLM makes itself while it loads a 16-bit checkpoint (`_ONLINE_SHORTHANDS`; int8 of experts alone)."""
+OWN_KERNEL = "GPTQModel, and a kernel for it, which vLLM does not have"
+SPARSE_KERNEL = "llm-compressor, and a sparse kernel for it, which vLLM no longer has"
 TOOLS = {
     "fp8": "llm-compressor or ModelOpt",
     "int4": "GPTQModel, AutoAWQ or llm-compressor",
-    "int3": "GPTQModel, and a kernel for it, which vLLM does not have",
+    **dict.fromkeys((name for name in OF_TECHNIQUES if not name.endswith("sparse")), OWN_KERNEL),
+    **dict.fromkeys((name for name in OF_TECHNIQUES if name.endswith("sparse")), SPARSE_KERNEL),
     "int8": "llm-compressor",
     "mxfp4": "llm-compressor or Quark",
     "nvfp4": "llm-compressor or ModelOpt",

@@ -22,12 +22,14 @@ derived: adds, replaces or freezes operators."""
 
 def layer(model: Model, block: Block, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
     """One layer, from the residual stream to the residual stream."""
+    from gnomon.graph.passes.chunks import in_chunks
     from gnomon.graph.passes.pieces import in_pieces
     from gnomon.graph.passes.recompute import recomputing
 
     writer = Writer(model, replace(cut, source=model.source_tokens) if model.attends else cut, style)
     nodes = captured(trained("layer", write(writer, block), writer, passes), cut)
-    return replace(recomputing(nodes, writer.sizes, style), pieces=in_pieces(nodes, writer))
+    tape = recomputing(nodes, writer.sizes, style)
+    return replace(tape, pieces=in_pieces(nodes, writer), chunks=in_chunks(nodes))
 
 
 def embedding(model: Model, cut: Cut, style: KernelStyle, passes: Sequence[NodePass] = ()) -> Tape:
