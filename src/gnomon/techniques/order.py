@@ -1,0 +1,43 @@
+"""What techniques share that order the requests which wait: a priority of each, and a scheduler that goes by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.engines.base import Case, ServingCase
+from gnomon.sim.serving.base import Policy
+from gnomon.sim.serving.caches.base import CacheModel
+from gnomon.sim.serving.policies.chunked import ChunkedPolicy
+from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.spec import Requests
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Ints
+from gnomon.techniques.base import SERVING, Maker, Technique, Values
+
+CLASS = 1 << 44
+"""Between the priorities of a load, so that each class is ordered by itself; in ms, five centuries."""
+
+
+class Order(Technique[ServingCase]):
+    """Requests that wait come in by a number of their own, the lowest first; those that run are preempted by it, the
+    highest first, where KV blocks run out. Priorities of the load stay above it."""
+
+    work = (SERVING,)
+    changes = frozenset({"requests", "schedule"})
+
+    def order(self, found: Requests, values: Values) -> Ints:
+        """A number of each request, from 0 to `CLASS`."""
+        raise NotImplementedError
+
+    def requests(self, found: Requests, case: Case, values: Values) -> Requests:
+        order = self.order(found, values).clip(0, CLASS - 1)
+        return replace(found, priority=order if found.priority is None else found.priority * CLASS + order)
+
+    def policy(self, make: Maker, case: ServingCase, values: Values) -> Maker:
+        ordered: Maker = OrderedPolicy if make is ChunkedPolicy else make
+
+        def made(requests: Requests, limits: ServingLimits, cache: CacheModel) -> Policy:
+            policy: Policy = ordered(requests, replace(limits, by_priority=True), cache)
+            return policy
+
+        return made
