@@ -36,8 +36,11 @@ def served(stream: Requests, text: str, sequences: int = 1, blocks: int = 0) -> 
     )  # fmt: skip
     sent = deployment.techniques.requests(stream, deployment)
     limits = engine.limits(deployment)
-    seen_at_once = {"ingress_s": 0.0, "request_s": 0.0, "tokenize_s": 0.0}
-    limits = replace(limits, kv_blocks=blocks or limits.kv_blocks, **seen_at_once)
+    blocks = blocks or limits.kv_blocks
+    limits = replace(  # requests are seen at once, and tokens with the end of their step
+        limits, kv_blocks=blocks, ingress_s=0.0, request_s=0.0, tokenize_s=0.0, egress_s=0.0, output_s=0.0,
+        egress_sequence_s=0.0,
+    )  # fmt: skip
     return sent, simulate(sent, engine.step_cost(deployment, sent.longest), limits)
 
 
@@ -119,3 +122,32 @@ def test_work_goes_where_it_is_done_first() -> None:
         assert chosen == int(np.argmin(times))
         before[chosen].append(work)
         loads[chosen].unfinished += 1
+
+
+def plain_reserving(stream: Requests, run: ServingRun, blocks: int, block: int) -> list[bool]:
+    """Whether each request that came in found room beside all that had come in and not left by then."""
+    held = -(-(stream.input_tokens + stream.output_tokens) // block)
+    found = []
+    for one in range(COUNT):
+        begun = run.scheduled_s[one]
+        before = (run.scheduled_s < begun) | ((run.scheduled_s == begun) & (np.arange(COUNT) < one))
+        inside = before & (run.finish_s > begun)
+        found.append(bool(held[inside].sum() + held[one] <= blocks or not inside.any()))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_reserved_never_exceeds_the_cache(seed: int) -> None:
+    stream, blocks = load(seed, rate=200.0), 160
+    _, plain = served(stream, "", 16, blocks)
+    _, run = served(stream, "reserve-output", 16, blocks)
+    assert plain.preemptions and not run.preemptions
+    assert all(plain_reserving(stream, run, blocks, 16)) and not all(plain_reserving(stream, plain, blocks, 16))
+    assert np.argsort(run.scheduled_s, kind="stable").tolist() == list(range(COUNT)), "first come, first served"
+    assert run.totals.decodes + run.totals.prefills >= int(stream.output_tokens.sum())
+
+
+def test_nothing_reserved_is_the_plain_scheduler() -> None:
+    stream = replace(load(5, rate=50.0))
+    plain, none = (served(stream, text, 8)[1] for text in ("", "reserve-output:share=0"))
+    assert (plain.finish_s == none.finish_s).all()

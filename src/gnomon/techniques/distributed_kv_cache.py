@@ -39,6 +39,7 @@ class DistributedKvCache(Technique[ServingCase]):
         ),
     )
     changes = frozenset({"cache bytes"})
+    searched = False
     simulated = False
 
     def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:

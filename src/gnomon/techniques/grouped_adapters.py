@@ -36,6 +36,7 @@ class GroupedAdapters(Technique[ServingCase]):
         Parameter("adapters", "on the GPU at once", default=32.0, low=1.0, high=4096.0, whole=True),
         Parameter("share", "different adapters of a step, over its sequences", default=1.0, low=0.001, high=1.0),
     )
+    searched = False
     changes = frozenset({"flops", "weight bytes"})
 
     def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:

@@ -23,6 +23,7 @@ class Order(Technique[ServingCase]):
     highest first, where KV blocks run out. Priorities of the load stay above it."""
 
     work = (SERVING,)
+    searched = False
     changes = frozenset({"requests", "schedule"})
 
     def order(self, found: Requests, values: Values) -> Ints:
