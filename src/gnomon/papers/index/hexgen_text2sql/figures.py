@@ -37,7 +37,7 @@ CV, QUERIES, LONGEST = 0.5, 60, 16384
 KEPT, MULTIPLE = 0.95, 5.0
 RATE = 0.1
 """Queries a second at which deadlines are compared."""
-RATES = tuple(0.02 * 1.08**i for i in range(40))
+RATES = tuple(0.02 * 1.1**i for i in range(50))
 
 
 @cache
