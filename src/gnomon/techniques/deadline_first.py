@@ -8,12 +8,12 @@ from gnomon.engines.base import ServingCase
 from gnomon.spec import Requests
 from gnomon.spec.workload import Ints
 from gnomon.techniques.base import Parameter, Trial, Values
-from gnomon.techniques.order import Order
+from gnomon.techniques.order import WaitingOrder
 
 MILLI = 1e-3
 
 
-class DeadlineFirst(Order):
+class DeadlineFirst(WaitingOrder):
     name = "deadline-first"
     title = "Nearest deadline first"
     idea = (

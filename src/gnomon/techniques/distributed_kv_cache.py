@@ -19,7 +19,7 @@ WIDE = 4
 
 
 class DistributedKvCache(Technique[ServingCase]):
-    """Infinite-LLM's DistAttention. An instance keeps its own requests' weights and steps, and lends room in its cache.
+    """Infinite-LLM's DistAttention. An instance steps its own requests, and has room for pieces of others in its cache.
     With equal instances each holds as much for others as others hold for it: what is gained is the longest sequence,
     not the sum. In a decode step queries go to every instance that holds a piece, and partial results with their
     softmax maxima and sums come back."""

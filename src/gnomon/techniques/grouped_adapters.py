@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gnomon.cost.step import StepModel
 from gnomon.engines.base import RankBytes, ServingCase
-from gnomon.engines.vllm.lora import adapter_bytes
+from gnomon.errors import NotApplicableError
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.ops import LOGITS, TOKENS, Elementwise, Gemm, Op, Rows
 from gnomon.graph.tape import TapeNode
@@ -15,12 +16,14 @@ from gnomon.techniques.base import SERVING, Parameter, Rejection, Technique, Tri
 
 NARROW, WIDE = 2, 4
 """Bytes of weights and activations, and of the numbers between the two GEMMs."""
+ADAPTED = ("q", "k", "v", "out", "gate", "up", "down")
+"""Roles of the linear layers of attention and feed-forward."""
 JOINED = {"attention.qkv": 3, "ffn.up": 2}
 """Layers that one GEMM of the base model runs and that have an adapter each."""
 
 
 class GroupedAdapters(Technique[ServingCase]):
-    """Punica's segmented gather products (SGMV): beside every GEMM of a layer one kernel turns the rows of each adapter
+    """Punica's kernels (SGMV): beside every GEMM of a layer one kernel turns the rows of each adapter
     into `rank` numbers and a second one those into outputs, over all adapters of the step at once."""
 
     name = "grouped-adapters"
@@ -41,7 +44,6 @@ class GroupedAdapters(Technique[ServingCase]):
 
     def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:
         yield not _plain(case.model), "adapters are priced for dense decoders with plain attention"
-        yield bool(case.settings.get("enable_lora")), "enable_lora serves adapters with the engine's own kernels"
 
     def program(self, case: ServingCase, values: Values) -> NodePass:
         rank, share = int(values["rank"]), float(values["share"])
@@ -57,11 +59,24 @@ class GroupedAdapters(Technique[ServingCase]):
         return adapted
 
     def memory(self, used: RankBytes, case: ServingCase, values: Values) -> RankBytes:
-        each = adapter_bytes(case.model, case.strategy, int(values["rank"]))
+        """Adapters are sharded as the layers that they belong to."""
+        each = int(values["rank"]) * _sides(case.model) * NARROW / case.strategy.tp
         return replace(used, weights=used.weights + int(values["adapters"]) * each)
+
+    def costs(self, found: StepModel, case: ServingCase, values: Values) -> StepModel:
+        if found.adapters is not None:
+            why = "the engine serves adapters with kernels of its own"
+            raise NotApplicableError(self.name, why, where="--with", hint="Leave it out, or serve without adapters.")
+        return found
 
     def assumed(self, case: ServingCase, values: Values) -> str:
         return "adapters are on the GPU when their requests arrive"
+
+
+def _sides(model: Model) -> int:
+    """Inputs and outputs of all linear layers."""
+    each = ((block.count, tensor) for block in model.blocks for tensor in block.tensors(model.hidden))
+    return sum(count * (tensor.rows + tensor.columns) for count, tensor in each if tensor.role in ADAPTED)
 
 
 def _plain(model: Model) -> bool:

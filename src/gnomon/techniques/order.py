@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.base import Case, ServingCase
+from gnomon.errors import NotApplicableError
 from gnomon.sim.serving.base import Policy
 from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
@@ -18,7 +19,17 @@ CLASS = 1 << 44
 """Between the priorities of a load, so that each class is ordered by itself; in ms, five centuries."""
 
 
-class Order(Technique[ServingCase]):
+def only_first_come(name: str, make: Maker) -> None:
+    """Raise NotApplicableError where an option, or another engine, has requests let in by a scheduler of its own."""
+    if make is not ChunkedPolicy:
+        why = (
+            "it is built into the scheduler that serves requests as they come, without priorities, adapters' slots, "
+            "drafts, images or KV blocks in host memory"
+        )
+        raise NotApplicableError(name, why, where="--with", hint="Leave it out, or the option that brings another one.")
+
+
+class WaitingOrder(Technique[ServingCase]):
     """Requests that wait come in by a number of their own, the lowest first; those that run are preempted by it, the
     highest first, where KV blocks run out. Priorities of the load stay above it."""
 

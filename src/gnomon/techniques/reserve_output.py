@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gnomon.engines.base import ServingCase
 from gnomon.sim.serving.base import Policy
 from gnomon.sim.serving.caches.base import CacheModel
-from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.policies.reserving import ReservingPolicy
 from gnomon.spec import Requests
 from gnomon.spec.serving import ServingLimits
-from gnomon.techniques.base import SERVING, Maker, Parameter, Rejection, Technique, Trial, Values
-
-OWN_SCHEDULERS = ("speculative_method", "enable_lora", "kv_offloading_size")
-"""Settings with which vLLM's scheduler is simulated by another policy."""
+from gnomon.techniques.base import SERVING, Maker, Parameter, Technique, Trial, Values
+from gnomon.techniques.order import only_first_come
 
 
 class ReserveOutput(Technique[ServingCase]):
@@ -33,14 +28,8 @@ class ReserveOutput(Technique[ServingCase]):
     searched = False
     changes = frozenset({"schedule"})
 
-    def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:
-        for name in OWN_SCHEDULERS:
-            yield bool(case.settings.get(name)), f"with {name} requests are let in by another scheduler"
-        yield case.settings.get("scheduling_policy") == "priority", "priorities let requests in by another scheduler"
-
     def policy(self, make: Maker, case: ServingCase, values: Values) -> Maker:
-        if make is not ChunkedPolicy:
-            return make
+        only_first_come(self.name, make)
         share = float(values["share"])
 
         def made(requests: Requests, limits: ServingLimits, cache: CacheModel) -> Policy:

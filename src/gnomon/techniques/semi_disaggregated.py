@@ -9,11 +9,10 @@ from gnomon.engines.base import ServingCase
 from gnomon.sim.serving.base import Policy
 from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.policies.beside import BesidePolicy
-from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.spec import Requests
 from gnomon.spec.serving import ServingLimits
 from gnomon.techniques.base import SERVING, Maker, Parameter, Rejection, Technique, Trial, Values
-from gnomon.techniques.reserve_output import OWN_SCHEDULERS
+from gnomon.techniques.order import only_first_come
 
 
 class SemiDisaggregated(Technique[ServingCase]):
@@ -38,9 +37,6 @@ class SemiDisaggregated(Technique[ServingCase]):
     changes = frozenset({"schedule"})
 
     def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:
-        for name in OWN_SCHEDULERS:
-            yield bool(case.settings.get(name)), f"with {name} steps are made by another scheduler"
-        yield case.settings.get("scheduling_policy") == "priority", "priorities are served by another scheduler"
         yield case.strategy.dp > 1, "data-parallel ranks that step together are not split"
 
     def costs(self, found: StepModel, case: ServingCase, values: Values) -> StepModel:
@@ -49,8 +45,7 @@ class SemiDisaggregated(Technique[ServingCase]):
         return SharedStepModel.of(found, float(values["share"]))
 
     def policy(self, make: Maker, case: ServingCase, values: Values) -> Maker:
-        if make is not ChunkedPolicy:
-            return make
+        only_first_come(self.name, make)
         chunk = int(values["chunk"])
 
         def made(requests: Requests, limits: ServingLimits, cache: CacheModel) -> Policy:

@@ -8,12 +8,12 @@ from gnomon.engines.base import ServingCase
 from gnomon.spec import Requests
 from gnomon.spec.workload import Ints
 from gnomon.techniques.base import Parameter, Trial, Values
-from gnomon.techniques.order import Order
+from gnomon.techniques.order import WaitingOrder
 
 OUTPUT, BOTH = "output", "input+output"
 
 
-class ShortestFirst(Order):
+class ShortestFirst(WaitingOrder):
     name = "shortest-first"
     title = "Shortest predicted request first"
     idea = (

@@ -33,11 +33,11 @@ STAGES = {
 PRINTED = ("extract keywords", "generate candidate", "revise", "generate unit test", "evaluate")
 CHAIN = ("retrieve", "extract keywords", "generate candidate", "generate candidate", "revise", "revise",
          "generate unit test", "unit tester", "evaluate")  # fmt: skip
-CV, QUERIES, LONGEST = 0.5, 60, 16384
+CV, QUERIES, LONGEST = 0.5, 200, 16384
 KEPT, MULTIPLE = 0.95, 5.0
 RATE = 0.1
 """Queries a second at which deadlines are compared."""
-RATES = tuple(0.02 * 1.1**i for i in range(50))
+RATES = tuple(0.02 * 1.1**i for i in range(40))
 
 
 @cache

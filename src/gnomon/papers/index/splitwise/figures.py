@@ -34,7 +34,7 @@ RATES = tuple(5 * 1.04**i for i in range(80))
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class ClusterDesign:
     """Machines of a cluster, a fifth of the paper's: all for both phases, or some for prompts and some for tokens."""
 
     chip: str
@@ -43,8 +43,8 @@ class Design:
 
 
 DESIGNS = {
-    "iso-power, conversation: AA over Baseline-A100": (Design("A100", 9, 5), Design("A100", 14)),
-    "iso-cost, conversation: AA over Baseline-H100": (Design("A100", 10, 7), Design("H100", 8)),
+    "iso-power, conversation: AA over Baseline-A100": (ClusterDesign("A100", 9, 5), ClusterDesign("A100", 14)),
+    "iso-cost, conversation: AA over Baseline-H100": (ClusterDesign("A100", 10, 7), ClusterDesign("H100", 8)),
 }
 RESIDUE_S = 0.008
 """What is left to send of a cache when its prompt is done, layer by layer."""
@@ -61,7 +61,8 @@ def _times() -> Iterator[Ours]:
                 continue  # what the host's figures are fitted to
             for batch in BATCHES:
                 found = gnomon.predict(model, phase="decode", batch=batch, context=CONTEXT, **ours)
-                yield f"{label}, {chip}: step of {batch} sequences", found.time_s.value / MILLI
+                few = "one sequence" if batch == 1 else f"{batch} sequences"
+                yield f"{label}, {chip}: step of {few}", found.time_s.value / MILLI
 
 
 @cache
@@ -85,7 +86,7 @@ def _alone() -> tuple[Floats, Floats, Floats]:
     return run.ttft_s, run.tpot_s, run.e2e_s
 
 
-def _carries(design: Design, rate: float) -> bool:
+def _carries(design: ClusterDesign, rate: float) -> bool:
     """Whether all nine goals hold."""
     load, one = _load(rate), _machine(design.chip).simulated
     stages = [ServingStage(replicas=[one] * design.prompts, router=LeastRequestsRouter())]
@@ -102,7 +103,7 @@ def _carries(design: Design, rate: float) -> bool:
     return all((np.quantile(times_s / alone_s, SHARES) <= limits).all() for times_s, alone_s, limits in found)
 
 
-def _most(design: Design) -> float:
+def _most(design: ClusterDesign) -> float:
     """The highest rate that a design carries."""
     low, high = 0, len(RATES) - 1
     while high - low > 1:
