@@ -14,6 +14,7 @@ from gnomon.load import parse_pool
 from gnomon.load.deployments import deploy
 from gnomon.sim.serving import ServingRun, simulate
 from gnomon.sim.serving.routers import ReplicaLoad, RoutedRequest
+from gnomon.sim.serving.routers.size import SizeRouter
 from gnomon.sim.serving.routers.work import LeastWorkRouter
 from gnomon.spec import Requests, Strategy
 from gnomon.techniques import SERVING, applied
@@ -151,3 +152,19 @@ def test_nothing_reserved_is_the_plain_scheduler() -> None:
     stream = replace(load(5, rate=50.0))
     plain, none = (served(stream, text, 8)[1] for text in ("", "reserve-output:share=0"))
     assert (plain.finish_s == none.finish_s).all()
+
+
+def test_sizes_go_to_replicas_of_their_own() -> None:
+    """Short requests to the slower half, each part to the fewest unfinished for its speed, beside a plain choice."""
+    random = np.random.Generator(np.random.PCG64(6))
+    loads = [ReplicaLoad(weight) for weight in (2.0, 1.0, 1.0, 4.0)]
+    router = SizeRouter(tokens=1000, share=0.5)
+    for number in range(300):
+        for one in loads:
+            one.unfinished = int(random.integers(0, 9))
+        asked = RoutedRequest(number, int(random.integers(1, 2000)), (), int(random.integers(1, 400)))
+        group = (1, 2) if asked.tokens + asked.answer <= 1000 else (0, 3)
+        best = min(loads[at].unfinished / loads[at].weight for at in group)
+        first = next(at for at in group if loads[at].unfinished / loads[at].weight == best)
+        assert router.choose(asked, loads) == first
+    assert router.choose(asked, loads[:1]) == 0

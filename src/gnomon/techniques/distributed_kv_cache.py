@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import ceil
 
 from gnomon.engines.base import MemoryUse, ServingCase
+from gnomon.graph.context import part_attention
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.ops import Attention, Collective, Op, Rows
 from gnomon.graph.sizes import DECODES
@@ -19,18 +20,17 @@ WIDE = 4
 
 
 class DistributedKvCache(Technique[ServingCase]):
-    """Infinite-LLM's DistAttention. An instance steps its own requests, and has room for pieces of others in its cache.
-    With equal instances each holds as much for others as others hold for it: what is gained is the longest sequence,
-    not the sum. In a decode step queries go to every instance that holds a piece, and partial results with their
-    softmax maxima and sums come back."""
+    """Infinite-LLM's DistAttention, for an instance whose sequences fill the caches of others, too. In a decode step
+    queries go to every instance that holds a piece, and partial results come back with their softmax's maxima and sums.
+    """
 
     name = "distributed-kv-cache"
     work = (SERVING,)
     title = "One KV cache over several instances"
     idea = (
-        "A sequence's keys and values lie in equal pieces on several instances, each of which computes attention over "
-        "its piece: a sequence may be as long as all of them have room for, and every layer sends queries out and "
-        "partial results back."
+        "A sequence's keys and values lie in equal pieces on several instances, each of which attends to its piece: a "
+        "sequence may be as long as all of them have room for, and every layer sends queries out and partial results "
+        "back; what the others hold they cannot use themselves."
     )
     trials = (Trial(paper="infinite-llm", words="distributed-kv-cache"),)
     parameters = (
@@ -38,7 +38,8 @@ class DistributedKvCache(Technique[ServingCase]):
             "instances", "that hold a sequence's cache", default=2.0, low=2.0, high=1024.0, whole=True, tried=(2.0, 8.0)
         ),
     )
-    changes = frozenset({"cache bytes"})
+    changes = frozenset({"flops", "cache bytes"})
+    excludes = ("sparse-decode",)
     searched = False
     simulated = False
 
@@ -69,12 +70,11 @@ class DistributedKvCache(Technique[ServingCase]):
         return replace(used, sequence_blocks=piece)
 
     def assumed(self, case: ServingCase, values: Values) -> str:
-        return "the other instances have room for their pieces, and attend to as much as this one does for them"
+        return "the other instances have room for their pieces, and attend to them while this one does to its own"
 
 
 def _apart(op: Op, ranks: int, stride: int) -> tuple[Op, ...]:
-    """Attention of decodes as it is, for each instance attends to as much of others' sequences as others do of its own,
-    with queries sent and partial results merged."""
+    """Attention of decodes to a piece, with queries sent and partial results merged."""
     if not isinstance(op, Attention) or op.phase != "decode":
         return (op,)
     out = op.heads * op.head_dim * 2.0
@@ -87,7 +87,7 @@ def _apart(op: Op, ranks: int, stride: int) -> tuple[Op, ...]:
         )
         for name, size in (("queries", out), ("partials", back))
     )  # fmt: skip
-    return (op, *sends)
+    return (part_attention(op, context_share=1 / ranks), *sends)
 
 
 TECHNIQUES = (DistributedKvCache(),)

@@ -32,6 +32,7 @@ class WindowedCache(Technique[ServingCase]):
         Parameter("sinks", "first tokens that are kept", default=4.0, high=4096.0, whole=True),
     )
     changes = frozenset({"flops", "cache bytes", "precision"})
+    excludes = ("sparse-decode",)
     searched = False
     simulated = False
 

@@ -20,6 +20,7 @@ class WorkBalancedRouter(Technique[ServingCase]):
     parameters = (
         Parameter("answer", "prompt tokens that take as long as one of an answer", default=10.0, high=1000.0),
     )
+    excludes = ("size-router",)
     searched = False
     changes = frozenset({"schedule"})
 
