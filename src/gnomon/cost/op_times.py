@@ -41,7 +41,7 @@ class OpTimes:
     def __init__(self, graph: Graph, machine: Machine, *, max_context: int, max_tokens: int) -> None:
         self._graph, self._machine, self._max_context = graph, machine, max_context
         decodes = [op for op in graph.ops if part_of(op) == "decode"]
-        self._attention = [op for op in decodes if isinstance(op, Decoding)]
+        self._attention = [op for op in decodes if isinstance(op, Decoding) or _by_context(op)]
         self._by_decodes = [op for op in decodes if op not in self._attention]
         self._at_knots: dict[int, Times] = {}
         self.prompts = PromptTimes(graph, machine, max_tokens)
@@ -53,7 +53,7 @@ class OpTimes:
         longest = max(self._max_context, 2)
         found = [np.geomspace(1, longest, KNOTS) - 1]
         for op in self._attention:
-            found += self._tile_ends(op, longest)
+            found += self._tile_ends(op, longest) if isinstance(op, Decoding) else ()
         known = np.unique(np.concatenate(found).astype(np.int64))
         return known[known < longest]
 
@@ -105,6 +105,12 @@ class OpTimes:
 
     def _timed(self, op: Op, batch: Batch) -> OpTime:
         return timed(self._machine, op, batch)
+
+
+def _by_context(op: Op) -> bool:
+    """Whether its size follows the cached tokens of decodes."""
+    rows = rows_of(op)
+    return rows is not None and rows.of == "decode_context"
 
 
 def _none(shape: tuple[int, ...]) -> OpTime:

@@ -39,7 +39,7 @@ class PartAttention(Attention):
         return Attention.bytes(self, self._own(batch))
 
 
-def _part(op: Attention, **changes: float) -> PartAttention:
+def part_attention(op: Attention, **changes: float) -> PartAttention:
     """An attention kernel on a part of the cache."""
     known: dict[str, Any] = {field.name: getattr(op, field.name) for field in fields(op)}
     return PartAttention(**known | changes)
@@ -72,7 +72,7 @@ def _shared_cache(op: Attention, ranks: int) -> Iterator[Op]:
 
     sums = ranks * heads * width(LSE)
     yield exchange("gather_queries", "all_gather", values * width(op.dtype))
-    yield _part(op, context_share=1 / ranks, heads=heads)
+    yield part_attention(op, context_share=1 / ranks, heads=heads)
     yield exchange("gather_sums", "all_gather", sums)
     yield Elementwise(
         name="attention.weigh",

@@ -9,7 +9,12 @@ from gnomon.graph.ops import Attention, Op
 from gnomon.graph.sizes import Figure, Rows
 
 Part = Literal["tokens", "logits", "decode", "prefill"]
-_PARTS: dict[Figure, Part] = {"tokens": "tokens", "logit_rows": "logits", "decodes": "decode"}
+_PARTS: dict[Figure, Part] = {
+    "tokens": "tokens",
+    "logit_rows": "logits",
+    "decodes": "decode",
+    "decode_context": "decode",
+}
 
 
 def rows_of(op: Op) -> Rows | None:

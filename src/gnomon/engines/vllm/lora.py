@@ -34,6 +34,11 @@ def features() -> Mapping[str, Any]:
     return found
 
 
+def served(settings: Mapping[str, Any]) -> bool:
+    """Whether vLLM serves adapters with its own kernels."""
+    return bool(settings.get("enable_lora"))
+
+
 def check(deployment: Deployment) -> None:
     """Refuse models whose adapters Gnomon cannot price."""
     if not deployment.settings["enable_lora"]:

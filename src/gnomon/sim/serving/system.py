@@ -255,7 +255,7 @@ class _System:
         while prefixes is not None and node >= 0:
             path.append((node, int(prefixes.end[node])))
             node = int(prefixes.parent[node])
-        return RoutedRequest(request, self._prompt[request], path)
+        return RoutedRequest(request, self._prompt[request], path, self._output[request])
 
     def _answered(self, event: Event) -> None:
         """A client has the whole answer, or has it a little later, as the front end is busy: it may send another."""

@@ -14,6 +14,8 @@ class RoutedRequest(NamedTuple):
     """Of its prompt."""
     path: Sequence[tuple[int, int]]
     """The nodes of its prefix, the longest first, and the tokens up to the end of each."""
+    answer: int = 0
+    """Tokens of its answer, for routers that go by a predicted one."""
 
 
 class ReplicaLoad:
