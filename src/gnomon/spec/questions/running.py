@@ -99,3 +99,4 @@ class TraceQuestion(Question):
     launch: str = "eager"
     tf32: bool = False
     sustained: bool = False
+    fused: bool = False

@@ -12,12 +12,13 @@ from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree, powe
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gnomon.spec.cluster import Pool
     from gnomon.spec.model import Model
 
 ANY_ENGINE_HELP = "The engine that runs it: vllm where it can, else torch."
 SCRIPT_HELP = (
     " Or SCRIPT.py:FUNCTION of your own, which is imported and run: it returns (module, inputs), any torch module and "
-    "what to call it with."
+    "what to call it with; or a FILE.trace.json of one that was traced before."
 )
 SUSTAINED_HELP = (
     "At the clock that the chip keeps under its power limit if it runs this step without end; else at its full clock."
@@ -100,4 +101,4 @@ class OpsQuestion(Question):
     source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]] = argument(
         "plain", "FILE.csv", "One operator a line."
     )
-    on: str = flag("--on", "chips", "CHIP", "The chip.")
+    on: str | Pool = flag("--on", "chips", "CHIP", "The chip.")
