@@ -458,8 +458,9 @@ class Ends(nn.Module):
         self.inner, self.way = AutoencoderKLWan(), way
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        made = self.inner.encode(given).latent_dist.mode() if self.way == "encode" else self.inner.decode(given).sample
-        return made
+        if self.way == "encode":
+            return self.inner.encode(given).latent_dist.mode()
+        return self.inner.decode(given).sample
 
 
 def wan_ends(way: str, latents: int, width: int, height: int) -> Built:
