@@ -60,6 +60,8 @@ def test_a_file_is_priced_as_its_trace(tmp_path: Path, monkeypatch: pytest.Monke
         ({"dtype": "fp8"}, "fp8 is not what was traced"),
         ({"phase": "forward"}, "forward is not what was traced: train"),
         ({"tokens": 3}, "says nothing about a module"),
+        ({"steps": 3}, "a training step is priced by itself"),
+        ({"steps": 0}, "0 is below 1"),
         ({"settings": {"optimizer": "sgd"}}, "unknown setting 'optimizer'"),
         ({"settings": {"fused": "yes"}}, "'yes' is not true or false"),
         ({"on": "H200:2"}, "more than the one chip"),

@@ -39,6 +39,7 @@ def trace(
     tf32: bool = False,
     sustained: bool = False,
     fused: bool = False,
+    steps: int = 1,
     out: str | Path | None = None,
 ) -> ModulePrediction:
     """Seconds, memory, energy and dollars of one forward pass or one training step of any `torch.nn.Module`.
@@ -49,13 +50,14 @@ def trace(
     `loss(outputs)`, from the outputs' own `loss`, or from all outputs, then `optimizer`: a name or a function of the
     parameters. `launch` is `eager` or `graph`, a captured CUDA graph; `tf32` allows it for matmuls;
     `sustained` holds the clock to the power limit; `fused` joins chains of memory-bound kernels as `torch.compile`
-    does. `out`, a name that ends in `.trace.json` or `.trace.json.gz`, keeps the trace: `gnomon.predict` prices such
-    a file on any chip, without PyTorch.
+    does; `steps` forward passes are run one after the other, as a diffusion model's are. `out`, a name that ends in
+    `.trace.json` or `.trace.json.gz`, keeps the trace: `gnomon.predict` prices such a file on any chip, without
+    PyTorch.
     """
     check_value(out, "str | Path | None", "out")
     question = TraceQuestion(
         on=on, phase=phase, dtype=dtype, autocast=autocast, batch=batch, loss=loss, optimizer=optimizer, launch=launch,
-        tf32=tf32, sustained=sustained, fused=fused,
+        tf32=tf32, sustained=sustained, fused=fused, steps=steps,
     )  # fmt: skip
     found = answer(module, inputs, question)
     if out is not None and found.traced is not None:
@@ -93,5 +95,6 @@ def predict_trace_file(question: PredictQuestion) -> ModulePrediction:
 
 def _of_file(found: ModulePrediction, question: PredictQuestion) -> ModulePrediction:
     """An answer whose inputs name the file that it was made of."""
-    given = {"dtype": question.dtype, "batch": question.batch, "settings": dict(question.settings or {})}
+    given: dict[str, Any] = {name: getattr(question, name) for name in ("dtype", "batch", "steps")}
+    given["settings"] = dict(question.settings or {})
     return replace(found, inputs=dict(found.inputs) | {"model": str(question.model), "asked": given})

@@ -27,7 +27,7 @@ SETTINGS: Mapping[str, type] = {
 }
 PRICED = ("fused", "launch", "sustained", "tf32")
 """Settings that say how a step is priced, and not what it calls."""
-UNUSED = ("tokens", "context", "kv_dtype", "tp", "source", "images", "image", "steps", "pp", "ep", "cp", "dp")
+UNUSED = ("tokens", "context", "kv_dtype", "tp", "source", "images", "image", "pp", "ep", "cp", "dp")
 """What only other forms of `predict` take."""
 
 
@@ -35,6 +35,9 @@ def one_chip(question: TraceQuestion) -> Pool:
     """The chip of a question, once its phase is known to be one."""
     if question.phase not in PHASES:
         raise unknown_name("phase", str(question.phase), PHASES, where="--phase")
+    if question.steps < 1 or (question.steps > 1 and question.phase != "forward"):
+        message = f"{question.steps} is below 1" if question.steps < 1 else "a training step is priced by itself"
+        raise InputError(message, where="--steps", hint="Leave it out.")
     pool = parse_pool(question.on)
     if pool.count != 1:
         raise InputError(f"'{question.on}' is more than the one chip a traced module runs on", where="--on")
@@ -61,6 +64,7 @@ def script_question(question: PredictQuestion) -> TraceQuestion:
     require_torch()
     return TraceQuestion(
         on=question.on, phase=question.phase or "forward", dtype=question.dtype, batch=question.batch,
+        steps=_steps(question),
         **_options(settings, SETTINGS),
     )  # fmt: skip
 
@@ -73,7 +77,13 @@ def file_question(question: PredictQuestion, traced: Traced) -> TraceQuestion:
             message = f"{getattr(question, name)} is not what was traced: {was}"
             raise InputError(message, where=question.flags()[name].where, hint="Leave it out, or trace it again.")
     priced = {name: SETTINGS[name] for name in PRICED}
-    return TraceQuestion(on=question.on, phase=traced.phase, **_options(question.settings or {}, priced))
+    return TraceQuestion(
+        on=question.on, phase=traced.phase, steps=_steps(question), **_options(question.settings or {}, priced)
+    )
+
+
+def _steps(question: PredictQuestion) -> int:
+    return 1 if question.steps is None else question.steps
 
 
 def _refuse_unused(question: PredictQuestion) -> None:

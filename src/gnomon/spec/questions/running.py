@@ -100,3 +100,4 @@ class TraceQuestion(Question):
     tf32: bool = False
     sustained: bool = False
     fused: bool = False
+    steps: int = 1

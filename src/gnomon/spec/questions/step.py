@@ -68,7 +68,13 @@ class PredictQuestion(ServedQuestion):
         "Pixels of an image, or of a diffusion transformer's sample; the model's own size, or 1024x1024.",
         default=None,
     )
-    steps: int | None = flag("--steps", "whole", "N", "Steps of a diffusion transformer: 1.", default=None)
+    steps: int | None = flag(
+        "--steps",
+        "whole",
+        "N",
+        "Steps of a diffusion transformer, or forward passes of a traced module: 1.",
+        default=None,
+    )
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     dp: int | None = degree("dp", "Data", " Ranks with sequences of their own.", default=None)
     sustained: bool = flag("--sustained", "switch", "", SUSTAINED_HELP, default=False)

@@ -14,7 +14,7 @@ HOST: dict[str, Any] = {"cores": 24, "memory_gib": 256, "memory_gb_s": 102.4, "a
 GPUS, CARD, SERVER = 2, "RTX-3090", "A100-SXM-40GB"
 NODES, DRAWN, SEEDS, TRAINED = 232_965, 286_000, 1000, 153_431
 ROW, COMPUTE_S = 602 * 4, 2.10
-LIST, ODD, MANY = 64 * 8, 129 * 4, 1_000_000
+LIST, UNALIGNED, MANY = 64 * 8, 129 * 4, 1_000_000
 MICRO, GIGA = 1e-6, 1e9
 ROWS = NODES * (1 - math.exp(-DRAWN / NODES))
 """Different nodes of a batch."""
@@ -33,5 +33,5 @@ def figures() -> Iterator[Ours]:
     yield "two GPUs, epoch: sooner by", collected / read
     lists = _seconds(SERVER, op="host_rows", rows=MANY, row_bytes=LIST)
     yield "A100, rows of 512 bytes read in place", MANY * LIST / lists / GIGA
-    odd = {"op": "host_rows", "rows": MANY, "row_bytes": ODD}
+    odd = {"op": "host_rows", "rows": MANY, "row_bytes": UNALIGNED}
     yield "aligned rows of 129 floats: sooner by", _seconds(pool, **odd, unaligned=1) / _seconds(pool, **odd)
