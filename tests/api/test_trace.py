@@ -212,3 +212,15 @@ def test_a_script_in_the_words_of_the_command(monkeypatch: pytest.MonkeyPatch, t
     ):
         with pytest.raises(GnomonError, match=message):
             gnomon.predict(words, on="H200", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_several_passes_take_as_long_as_each_of_them(trace: Any, launch: str) -> None:
+    forward = traced(*[call for call in STEP.calls if call.phase == "forward"], storages=HELD)
+    one, four = trace(forward, launch=launch), trace(forward, launch=launch, steps=4)
+    assert four.time_s.value == pytest.approx(4 * one.time_s.value)
+    assert four.host_s == pytest.approx(4 * one.host_s)
+    assert four.flops == 4 * one.flops and four.kernels == 4 * one.kernels
+    assert four.memory_bytes.value == one.memory_bytes.value
+    assert four.tokens_per_s == pytest.approx(one.tokens_per_s / 4)
+    assert "4 forward passes" in four.title

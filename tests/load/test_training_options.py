@@ -70,8 +70,6 @@ def test_megatron_deepspeed_brings_its_own_optimizer(tmp_path: Path) -> None:
 OTHER_KERNELS = {
     "--attn_implementation flash_attention_2": {"--attn_implementation flash_attention_2"},
     "--attn_implementation sdpa": set(),
-    "--torch_compile": {"--torch_compile"},
-    "--torch_compile false": set(),
     "--use_liger_kernel True": {"--use_liger_kernel"},
     "--use_liger_kernel False": set(),
     "--torch_compile_mode max-autotune": {"--torch_compile_mode max-autotune"},
@@ -82,6 +80,15 @@ OTHER_KERNELS = {
 def test_kernels_that_are_not_priced_are_noted(option: str, tmp_path: Path) -> None:
     found = imported(tmp_path, f"torchrun --nproc-per-node 8 {TRAINER} {option}")
     assert noted(found) == OTHER_KERNELS[option]
+
+
+@pytest.mark.parametrize(
+    ("option", "compiled"), [("--torch_compile", True), ("--torch_compile false", False), ("", False)]
+)
+def test_compiled_modules_are_a_technique(option: str, compiled: bool, tmp_path: Path) -> None:
+    found = imported(tmp_path, f"torchrun --nproc-per-node 8 {TRAINER} {option}")
+    assert ("torch-compile" in found.plan.strategy.techniques) == compiled
+    assert not noted(found)
 
 
 def test_modules_that_accelerate_compiles_are_noted(tmp_path: Path) -> None:

@@ -385,3 +385,14 @@ def test_the_same_answer_twice_and_in_json() -> None:
     answers = [gnomon.trace(Small(), torch.randn(4, 3, 8, 8), on="H100", phase="train").to_dict() for _ in range(2)]
     assert answers[0] == answers[1]
     assert answers[0]["schema"] == "gnomon.predict/1" and "traced" not in answers[0]
+
+
+@pytest.mark.parametrize("name", ["own unet", "own lstm", "own gat"])
+@pytest.mark.parametrize("phase", ["forward", "train"])
+def test_a_trace_in_a_file_is_the_trace(name: str, phase: str, tmp_path: Any) -> None:
+    module, inputs = NETWORKS[name]()
+    out = tmp_path / "net.trace.json.gz"
+    made = gnomon.trace(module, inputs, on="H200", phase=phase, out=out)
+    found = gnomon.predict(out, on="H200")
+    assert found.traced == made.traced  # type: ignore[attr-defined]
+    assert found.time_s.value == made.time_s.value and found.memory_parts == made.memory_parts

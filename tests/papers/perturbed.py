@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,23 @@ def times(slower_by: float = 1.0) -> None:
     Machine.seconds = slower  # type: ignore[method-assign]
 
 
+def latency(more_s: float = 20e-6) -> None:
+    """Every operator takes longer by as much, whatever its size."""
+    from gnomon.cost.machine import Machine
+
+    plain = Machine.seconds
+
+    def later(self: Machine, kind: str, dtype: str, shape: Any) -> Any:
+        return plain(self, kind, dtype, shape) + more_s
+
+    Machine.seconds = later  # type: ignore[method-assign]
+
+
 def _memory(share: float, more: float) -> None:
     """Activations and what engines reserve are `share` of what they were, and `more` of a chip is not to be had."""
     from gnomon.cost import tiers
     from gnomon.engines.vllm import memory, reserve
+    from gnomon.planning.steps import traced
     from gnomon.planning.training import search as train_search
     from gnomon.planning.training import step as training
 
@@ -54,7 +67,14 @@ def _memory(share: float, more: float) -> None:
     reserve.activation_bytes = lambda *words: share * kept(*words)
     reserve.visible_bytes = lambda chip: visible(chip) - more * chip.memory_bytes
     assert memory.reserve is reserve
+    live = traced.peak
+    traced.peak = lambda step: replace(live(step), parts=_scaled(live(step).parts, share))  # type: ignore[attr-defined]
     tiers.ROOM = 0.9 - more  # type: ignore[attr-defined]
+
+
+def _scaled(parts: Mapping[str, float], share: float) -> dict[str, float]:
+    """Bytes of a traced step by role, with activations a share of what they were."""
+    return {role: size * (share if role == "activations" else 1.0) for role, size in parts.items()}
 
 
 def schedule() -> None:
@@ -123,6 +143,8 @@ WAYS: dict[str, Callable[[], None]] = {
     "more memory": lambda: _memory(0.1, -0.02),
     "a far slower chip": lambda: times(100.0),
     "other formulas": formulas,
+    "a far faster chip": lambda: times(0.1),
+    "slow starts": latency,
 }
 """The first shows nearly all; the others are for whole numbers, which stay as they are until much changes, and the last
 for what formulas say between sizes that they are fitted to."""

@@ -11,21 +11,22 @@ from gnomon.paths import write_text
 from gnomon.planning.operators.columns import priced_columns
 from gnomon.planning.operators.price import ADDED
 from gnomon.planning.operators.rows import price_rows
+from gnomon.spec import Pool
 from gnomon.spec.questions.step import OpsQuestion
 from gnomon.spec.questions.values import check_value
 
 
 @overload
-def ops(source: Mapping[str, Any], *, on: str, out: None = None) -> dict[str, Any]: ...
+def ops(source: Mapping[str, Any], *, on: str | Pool, out: None = None) -> dict[str, Any]: ...
 
 
 @overload
 def ops(
-    source: str | Path | Iterable[Mapping[str, Any]], *, on: str, out: str | Path | None = None
+    source: str | Path | Iterable[Mapping[str, Any]], *, on: str | Pool, out: str | Path | None = None
 ) -> list[dict[str, Any]]: ...
 
 
-def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str, Any]] | dict[str, Any]:
+def ops(source: Any, *, on: str | Pool, out: str | Path | None = None) -> list[dict[str, Any]] | dict[str, Any]:
     """Rows of an operator table with `time_us,low_us,high_us,provenance` added, in order.
 
     `source` is a CSV file, an iterable of mappings, or a mapping of columns, which comes back as one of arrays; there a

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import placed
-from gnomon.load.tracing import is_script
+from gnomon.load.tracing import is_script, is_trace_file
 from gnomon.planning.steps.network_words import refuse_auto, refuse_for_script, refuse_for_training
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import Prediction
@@ -54,7 +54,7 @@ def predict(
     `forward` is one step over an `image` or so many `tokens` (patches), or `steps` of them.
 
     `script.py:function` runs that function, which returns a torch module and its inputs; they are traced and priced
-    as by `gnomon.trace`.
+    as by `gnomon.trace`. A `.trace.json` that it wrote is priced without PyTorch.
 
     `techniques` are named as in a plan, for prefill and decode of plain decoders: `int4-weights:bits=3`.
 
@@ -76,6 +76,8 @@ def answer(question: PredictQuestion) -> Prediction:
     refuse_auto(asked(question.techniques))
     if isinstance(question.model, str) and is_script(question.model):
         return _of_script(question)
+    if isinstance(question.model, str | Path) and is_trace_file(str(question.model)):
+        return _of_trace_file(question)
     if question.phase == "train":
         return _of_training(question)
     from gnomon.load.deployments import replica_of
@@ -90,6 +92,13 @@ def _of_script(question: PredictQuestion) -> Prediction:
 
     refuse_for_script(question)
     return predict_script(question)
+
+
+def _of_trace_file(question: PredictQuestion) -> Prediction:
+    from gnomon.api.trace import predict_trace_file
+
+    refuse_for_script(question)
+    return predict_trace_file(question)
 
 
 def _of_training(question: PredictQuestion) -> Prediction:

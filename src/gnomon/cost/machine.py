@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import clock, collective, experts, governor, nccl
+from gnomon.cost import clock, collective, experts, governor, host_rows, nccl, passes
 from gnomon.cost.draws import normals
 from gnomon.cost.gemm import narrowing_seconds
 from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
@@ -16,6 +16,7 @@ from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
+from gnomon.errors import InputError
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
 from gnomon.graph.host_ops import HOST_EXPERTS, HOST_READ, HostExperts, HostRead, shared_out
 from gnomon.graph.ops import Attention, Collective, Elementwise, LatentDecode, Op, Shape, size_of
@@ -77,7 +78,31 @@ class Machine:
             return read_family(self.host)
         if kind == HOST_EXPERTS:
             return expert_family(self.host)
+        if kind in host_rows.KINDS:
+            return host_rows.family(self._known_host)
+        if kind in passes.KINDS:
+            return self._passes(kind)
         return self.profile.family(kind, dtype, self.framework)
+
+    @property
+    def _known_host(self) -> Host:
+        if self.pool.machine is None:
+            hint = "Give a cluster's file with a host."
+            raise InputError(f"no host of {self.chip.name} is known", where="--on", hint=hint)
+        return self.pool.machine
+
+    def _passes(self, kind: str) -> Family:
+        """What streams of this chip are known from, and a formula's spread beside it."""
+        if kind == passes.INSTRUCTION:
+            source = f"the data sheet of {self.chip.name} and a latency as given"
+            return Family(
+                coefficients={}, spread=passes.SPREAD, shared=0.0, provenance=Provenance.FORMULA, source=source
+            )
+        streams = self.profile.family("elementwise", "bf16", self.framework)
+        return replace(streams, spread=float(np.hypot(streams.spread, passes.SPREAD)), provenance=Provenance.FORMULA)
+
+    def _streamed(self, read: Floats, written: Floats) -> Floats:
+        return self.seconds("elementwise", "bf16", {"bytes_read": read, "bytes_written": written})
 
     def _collective(self, kind: str) -> Family:
         link = self.pool.inside(self.pool.per_node).name
@@ -132,6 +157,12 @@ class Machine:
         if kind in EXCHANGES:
             sizes = shape | {"width": np.full(shape["tokens"].shape, experts.width_of(kind, dtype))}
             return experts.seconds(sizes, self.chip, self.pool.scaleup, self._exchange(kind).coefficients)
+        if kind == passes.SORT:
+            return passes.sort_seconds(shape, self._streamed)
+        if kind == passes.INSTRUCTION:
+            return passes.instruction_seconds(shape, dtype, self.chip)
+        if kind in host_rows.KINDS:
+            return host_rows.seconds(kind, shape, self._known_host)
         family = self.profile.family(kind, dtype, self.framework)
         found = self._priced(family, kind, dtype, shape)
         wide = family.no_slower_than
@@ -157,7 +188,7 @@ class Machine:
     def floor(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
         """What no draw of an operator's time goes below: `seconds`, or what the data sheet's peaks allow. Of what only
         streams, as much as the cache holds may come from there; networks have no such figure."""
-        if kind in COLLECTIVES or kind in EXCHANGES:
+        if kind in COLLECTIVES or kind in EXCHANGES or kind in passes.KINDS or kind in host_rows.KINDS:
             return np.zeros_like(seconds)
         rates, compute_dtype = self.chip.rates_flops, gemm_format(dtype).compute_dtype if kind in MULTIPLY else ""
         rate = rates.get(compute_dtype, max(rates.values())) if kind in MULTIPLY else self.chip.half_rate(dtype)
@@ -358,4 +389,4 @@ def priced_dtype(op: Op) -> str:
 
 
 def known_kinds() -> tuple[str, ...]:
-    return (*MODELS, *sorted(COLLECTIVES), *sorted(EXCHANGES))
+    return (*MODELS, *sorted(COLLECTIVES | EXCHANGES | passes.KINDS | host_rows.KINDS))

@@ -7,6 +7,7 @@ from math import nan
 
 import numpy as np
 
+from gnomon.cost import host_rows, passes
 from gnomon.cost.experts import BLOCKS, COMBINE, DISPATCH
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
@@ -41,6 +42,8 @@ COLUMNS = {
     "send_recv": _GROUP,
     DISPATCH: _SENT,
     COMBINE: _SENT,
+    **passes.COLUMNS,
+    **host_rows.COLUMNS,
 }
 """The columns each operator needs."""
 _MASK = {"causal": 1.0, "window": 0.0}
@@ -55,6 +58,8 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
     **{kind: {"blocks": BLOCKS} for kind, columns in COLUMNS.items() if columns is _SENT},
     **{kind: {"nodes": 0.0} for kind, columns in COLUMNS.items() if columns is _GROUP},
     **{kind: {"state_bytes": 2.0} for kind, columns in COLUMNS.items() if columns is _SCAN},
+    **passes.OPTIONAL,
+    **host_rows.OPTIONAL,
 }
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
 the ranks, states in 16 bits, no rows that a thread block takes whole, as many thread

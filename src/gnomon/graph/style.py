@@ -93,6 +93,8 @@ class KernelStyle:
     """Queries, keys and values are one GEMM, and so are gate and up."""
     fused_activation: bool = True
     """A gated activation and its multiplication are one kernel, which saves its inputs only."""
+    compiled: bool = False
+    """Whether a technique had torch.compile join kernels that the engine leaves apart."""
     gradient_dtype: str = "bf16"
     alternate_gemms: bool = False
     """Selective recomputation saves the result of every second GEMM with weights, and recomputes the others."""
@@ -192,3 +194,17 @@ SERVED = KernelStyle(
     by_row=True,
 )
 """Serving engines' kernels: a residual is added in the norm behind it, and what reads the same input is one GEMM."""
+
+
+def compiled(eager: KernelStyle) -> KernelStyle:
+    """Chains of elementwise operators as one kernel each, norms with the residual before them."""
+    return replace(
+        eager,
+        norm=Stream(1, 1, 4, 1, 1, 2),
+        rope=Stream(1, 1, 1, 1),
+        residual=Stream(2, 1, 0, 0),
+        gated=Stream(2, 1, 3, 2),
+        plain=Stream(1, 1, 2, 1),
+        total=Stream(2, 1, 0, 0),
+        fused_activation=True,
+    )

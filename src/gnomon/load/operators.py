@@ -18,6 +18,7 @@ from gnomon.load.files import check_regular
 from gnomon.load.fleet import parse_pool
 from gnomon.load.profiles import profiles
 from gnomon.planning.operators.price import WORDS, KernelProfiles, Pricer, check_results
+from gnomon.spec import Pool
 
 MAX_BYTES = 256 * 1024**2
 MAX_ROWS = 500_000
@@ -52,7 +53,7 @@ def operator_table(source: str | Path | Iterable[Mapping[str, Any]]) -> Operator
     return OperatorTable(rows=rows, places=places, columns=columns)
 
 
-def pricer_of(on: str, engines: Iterable[Any]) -> Pricer:
+def pricer_of(on: str | Pool, engines: Iterable[Any]) -> Pricer:
     """What prices operators on a chip, under each of the `engines` that a table names."""
     pool, known = parse_pool(on), profiles()
     chips: dict[str, list[str]] = {}

@@ -242,5 +242,6 @@ def _other_ways(inputs: Mapping[str, Any]) -> list[str]:
     for name, value in (asked.get("settings") or {}).items():
         again += ["--set", f"{name}={value}"] if name != "launch" else []
     trained = words(*again, "--phase", "train") if inputs["phase"] == "forward" else ""
-    captured = words(*again, "--phase", inputs["phase"], "--set", "launch=graph") if inputs["launch"] == "eager" else ""
+    graph = (*flag("--steps", asked.get("steps")), "--phase", inputs["phase"], "--set", "launch=graph")
+    captured = words(*again, *graph) if inputs["launch"] == "eager" else ""
     return [line for line in (trained, captured) if line]

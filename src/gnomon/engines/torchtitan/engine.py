@@ -15,7 +15,7 @@ from gnomon.engines.training.wide import check_wide, efficient_attention, in_fou
 from gnomon.engines.transformers.style import style as modules
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.gemm_recipes import CURRENT, GEMM_RECIPES, MXFP8, NVFP4, ROWS, ROWS_WIDE_WGRAD
-from gnomon.graph.style import KernelStyle, Stream
+from gnomon.graph.style import Stream, compiled
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.recompute import EVERY, RECOMPUTE, WAYS
@@ -141,17 +141,3 @@ def _adapters(optimizer: str) -> AdapterStyle:
     format that weights are trained in, and FSDP casts what it gathers."""
     at_rest = 4.0 if optimizer == "adamw" else 2.0
     return AdapterStyle(library="TorchTitan's LoRAConverter", frozen_bytes=at_rest, head=True)
-
-
-def compiled(eager: KernelStyle) -> KernelStyle:
-    """Chains of elementwise operators as one kernel each, norms with the residual before them."""
-    return replace(
-        eager,
-        norm=Stream(1, 1, 4, 1, 1, 2),
-        rope=Stream(1, 1, 1, 1),
-        residual=Stream(2, 1, 0, 0),
-        gated=Stream(2, 1, 3, 2),
-        plain=Stream(1, 1, 2, 1),
-        total=Stream(2, 1, 0, 0),
-        fused_activation=True,
-    )

@@ -16,6 +16,7 @@ Named = dict[str, Mapping[str, Any]]
 """A technique by its name, with the values that are given."""
 OFFLOAD, CHECKPOINTS = "offload-optimizer", "async-checkpointing"
 PARAMETERS, ACTIVATIONS = "offload-parameters", "offload-activations"
+COMPILE = "torch-compile"
 HOST, NVME = "host", "nvme"
 """Tiers, as techniques call them."""
 ALL_MODULES, STREAMS, BLOCKING = "all", "streams", "blocking"

@@ -18,6 +18,7 @@ from gnomon.engines.deepspeed.offload import TIERS, is_place
 from gnomon.engines.operations import Variable
 from gnomon.engines.training.expressed import (
     ACTIVATIONS,
+    COMPILE,
     NVME,
     Named,
     activations_offloaded,
@@ -80,7 +81,7 @@ NO_EFFECT = {
 NOT_MODELLED = {
     "other adapters than LoRA, QLoRA and DoRA of PEFT: priced as full training": "peft* load_in_4bit load_in_8bit",
     "weights that are frozen": "freeze* unfreeze*",
-    "compiled modules: priced as eager ones": "torch_compile_backend torch_compile_mode",
+    "how modules are compiled: priced as by default": "torch_compile_backend torch_compile_mode",
     "kernels of Liger": "liger_kernel_config*",
 }
 UNUSED = unused_flags(NO_EFFECT, NOT_MODELLED)
@@ -150,11 +151,12 @@ def import_training(program: LaunchedProgram, names: TrainingNames) -> ImportedT
     _notes(options)
     # Of TRL's trainers: pinned memory and a stream of its own.
     on_host = activations_offloaded() if options.flag("activation_offloading") else {}
+    compiled: Named = {COMPILE: {}} if options.flag("torch_compile") else {}
     model = options.text("model_name_or_path", "model_name", "model_id", "model_config", "model")
     return ImportedTraining(
         model=model,
         strategy=strategy,
-        techniques={**shared.techniques, **on_host, **kept, **tuned},
+        techniques={**shared.techniques, **on_host, **kept, **tuned, **compiled},
         recipe=replace(recipe, micro_batch=micro),
         load=load_of(seq, batch, max(0, total)),
         batches=batches,
@@ -373,8 +375,6 @@ def _notes(options: TrainingOptions) -> None:
     attention = options.text("attn_implementation", default="sdpa")
     if attention != "sdpa":
         options.unmodelled(options.told("attn_implementation", attention), "priced with sdpa")
-    if options.flag("torch_compile"):
-        options.unmodelled(options.told("torch_compile", True), "compiled modules: priced as eager ones")
     if options.flag("use_liger_kernel"):
         options.unmodelled(options.told("use_liger_kernel", True), "kernels of Liger: priced as the modules' own")
 

@@ -10,6 +10,7 @@ from gnomon.engines.deepspeed.offload import FOLDER, check_offload, device_of, o
 from gnomon.engines.shell import comment
 from gnomon.engines.training.expressed import (
     CHECKPOINTS,
+    COMPILE,
     NVME,
     OFFLOAD,
     PARAMETERS,
@@ -48,7 +49,7 @@ from gnomon.spec.training import BALANCED, BFD, FFD, GROUP_BY_LENGTH
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "transformers"
-EXPRESSED = (OFFLOAD, PARAMETERS, CHECKPOINTS, *adapters.TECHNIQUES)
+EXPRESSED = (OFFLOAD, PARAMETERS, CHECKPOINTS, COMPILE, *adapters.TECHNIQUES)
 _PRECISION = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 _NOTE = f"transformers {VERSION} and Accelerate {ACCELERATE}. Further options may follow."
 SAVED = "checkpoints"
@@ -218,6 +219,7 @@ def _arguments(job: TrainingJob) -> dict[str, Any]:
         "max_steps": steps_of(job),
         "bf16": mixed == "bf16",
         "fp16": mixed == "fp16",
+        **({"torch_compile": True} if COMPILE in job.techniques else {}),
         "gradient_checkpointing": job.recipe.recompute == FULL,
         "optim": OPTIMIZERS[job.recipe.optimizer],
         "learning_rate": RATE,

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from gnomon.load.tracing.script import built, is_script, parted
+from gnomon.load.tracing.trace_file import is_trace_file
 from gnomon.spec.traced import Traced
 
-__all__ = ["built", "is_script", "parted", "trace_module"]
+__all__ = ["built", "is_script", "is_trace_file", "parted", "trace_module"]
 
 
 def trace_module(module: Any, inputs: Any, **options: Any) -> Traced:

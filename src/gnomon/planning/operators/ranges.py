@@ -15,18 +15,25 @@ MOST_SIZE, MOST_BYTES = 1e12, 1e15
 """Beyond these a size is a slip: no operator of one chip takes a petabyte."""
 MOST_SKEW = 3.0
 """Tables of uneven experts go to 1.2."""
-SWITCHES = ("causal", "quantised", "by_input", "by_weight")
+MOST_DIGIT_BITS, MOST_KEY_BYTES = 16, 64
+"""Of a radix sort: a block counts every value of a digit."""
+SWITCHES = ("causal", "quantised", "by_input", "by_weight", "unaligned")
 """Columns that are true or false."""
 _TAKEN: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(SWITCHES, (0.0, 1.0)),
     "across": (0.0, 1.0, 2.0),
     "matrices": (2.0, 3.0),
+    "reads": (1.0, 2.0),
 }
 """Columns that take a few values alone."""
 _BYTES = frozenset({"bytes_read", "bytes_written", "bytes", "turned", "turned_weights"})
-_BROKEN = _BYTES | {"skew", "visited", "absent"}
-_FROM_ZERO = _BYTES | {"window", "skew", "absent"}
-_MOST = dict.fromkeys(_BYTES, MOST_BYTES) | {"skew": MOST_SKEW}
+_BROKEN = _BYTES | {"skew", "visited", "absent", "cycles"}
+_FROM_ZERO = _BYTES | {"window", "skew", "absent", "value_bytes"}
+_MOST = dict.fromkeys(_BYTES, MOST_BYTES) | {
+    "skew": MOST_SKEW,
+    "digit_bits": MOST_DIGIT_BITS,
+    "key_bytes": MOST_KEY_BYTES,
+}
 
 
 class Places(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gnomon.cost.machine import Machine
@@ -17,16 +18,20 @@ from gnomon.spec.answers import ModulePrediction, Resolved
 from gnomon.spec.questions.running import TraceQuestion
 from gnomon.spec.traced import Traced
 
+SAID = ("phase", "launch", "tf32", "sustained", "autocast", "fused", "steps")
+"""What of a question its answer repeats."""
+
 
 def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine, own: MeasuredHosts) -> ModulePrediction:
     """A traced step on one chip: its kernels, at the clock that the power limit allows, and the host's launches."""
-    lowered = lower(traced, _precision(machine.chip, asked.tf32), host(own))
-    host_s = lowered.host_s(asked.launch)
+    lowered = lower(traced, _precision(machine.chip, asked.tf32), host(own), fused=asked.fused)
+    host_s = asked.steps * lowered.host_s(asked.launch)
+    lowered = replace(lowered, launched=asked.steps * lowered.launched)
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
     with named_by("--dtype"):
         step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=asked.sustained)
-    said = {name: getattr(asked, name) for name in ("phase", "launch", "tf32", "sustained", "autocast")}
+    said = {name: getattr(asked, name) for name in SAID}
     words = {
         "model": traced.name,
         "on": str(asked.on),
@@ -86,7 +91,9 @@ def _place(module: str, phase: str) -> str:
 
 def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:
     how = "PyTorch in a CUDA graph" if inputs["launch"] == "graph" else "eager PyTorch"
+    how += " with fused chains" if inputs["fused"] else ""
     step = "one forward pass" if traced.phase == "forward" else "one training step"
+    step = step if inputs["steps"] == 1 else f"{inputs['steps']:,} forward passes"
     samples = "1 sample" if traced.samples == 1 else f"{traced.samples:,} samples"
     cast = f" under {inputs['autocast']} autocast" if inputs["autocast"] else ""
     return f"{traced.name}, {traced.dtype}{cast}, 1 x {chip.name}, {how}: {step} of {samples}"

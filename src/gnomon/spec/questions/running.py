@@ -99,3 +99,5 @@ class TraceQuestion(Question):
     launch: str = "eager"
     tf32: bool = False
     sustained: bool = False
+    fused: bool = False
+    steps: int = 1

@@ -12,12 +12,13 @@ from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree, powe
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gnomon.spec.cluster import Pool
     from gnomon.spec.model import Model
 
 ANY_ENGINE_HELP = "The engine that runs it: vllm where it can, else torch."
 SCRIPT_HELP = (
     " Or SCRIPT.py:FUNCTION of your own, which is imported and run: it returns (module, inputs), any torch module and "
-    "what to call it with."
+    "what to call it with; or a FILE.trace.json of one that was traced before."
 )
 SUSTAINED_HELP = (
     "At the clock that the chip keeps under its power limit if it runs this step without end; else at its full clock."
@@ -67,7 +68,13 @@ class PredictQuestion(ServedQuestion):
         "Pixels of an image, or of a diffusion transformer's sample; the model's own size, or 1024x1024.",
         default=None,
     )
-    steps: int | None = flag("--steps", "whole", "N", "Steps of a diffusion transformer: 1.", default=None)
+    steps: int | None = flag(
+        "--steps",
+        "whole",
+        "N",
+        "Steps of a diffusion transformer, or forward passes of a traced module: 1.",
+        default=None,
+    )
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     dp: int | None = degree("dp", "Data", " Ranks with sequences of their own.", default=None)
     sustained: bool = flag("--sustained", "switch", "", SUSTAINED_HELP, default=False)
@@ -100,4 +107,4 @@ class OpsQuestion(Question):
     source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]] = argument(
         "plain", "FILE.csv", "One operator a line."
     )
-    on: str = flag("--on", "chips", "CHIP", "The chip.")
+    on: str | Pool = flag("--on", "chips", "CHIP", "The chip.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from gnomon.cost.host import HostModel
 from gnomon.engines.own import MeasuredHosts, figures_of
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
+from gnomon.engines.torch.eager.fused import Uses, chains
 from gnomon.engines.torch.eager.gemms import GEMMS
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.streams import base_name, stream
@@ -98,16 +99,37 @@ class Lowered:
         return len(self.launched) * each + (self.kernels - len(self.launched)) * INNER_S
 
 
-def lower(traced: Traced, precision: Precision | None = None, host: EagerHost | None = None) -> Lowered:
-    """All calls that launch kernels, as operators of the graph."""
+def lower(
+    traced: Traced, precision: Precision | None = None, host: EagerHost | None = None, *, fused: bool = False
+) -> Lowered:
+    """All calls that launch kernels, as operators of the graph; with `fused`, chains of memory-bound ones as one."""
     how = Lowering(precision=precision or Precision(), efficiencies=efficiencies())
     unknown: Counter[str] = Counter()
+    each = [tuple(_kernels(call, how, unknown)) for call in traced.calls]
+    if fused:
+        _fuse(traced, each, how)
     launched = tuple(
         LaunchedKernel(module=call.module, phase=call.phase, ops=ops)
-        for call in traced.calls
-        if (ops := tuple(_kernels(call, how, unknown)))
+        for call, ops in zip(traced.calls, each, strict=True)
+        if ops
     )
     return Lowered(launched=launched, unknown=dict(unknown), host=host or EagerHost())
+
+
+def _fuse(traced: Traced, each: list[tuple[Op, ...]], how: Lowering) -> None:
+    """Put one kernel in place of the first of every chain, and nothing in place of the others; what a convolution adds
+    to its result goes with the chain that reads it."""
+    uses, found = Uses(traced), list(chains(traced, [bool(ops) for ops in each]))
+    read = {spec.storage for chain in found for call in chain.calls for spec in call.inputs}
+    for at, call in enumerate(traced.calls):
+        if len(each[at]) > 1 and each[at][0].kind == "conv" and any(made.storage in read for made in call.results):
+            each[at] = each[at][:1]
+    for chain in found:
+        for at in chain.places:
+            each[at] = ()
+        kernel = uses.kernel(chain, how)
+        if kernel.read_per_row or kernel.written_per_row:
+            each[chain.places[0]] = (kernel,)
 
 
 def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:

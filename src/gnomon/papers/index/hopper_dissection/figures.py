@@ -1,0 +1,29 @@
+"""Benchmarking Hopper (Luo et al. 2024): the bandwidths and rates of three cards that kernel models rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gnomon
+from gnomon.papers.base import Ours
+
+CARDS = {"H800 PCIe": "H800-PCIe-80GB", "A100 PCIe": "A100-PCIe-40GB", "RTX 4090": "RTX-4090"}
+COPIED, SIDE = 4e9, 8192
+MICRO, GIGA, TERA = 1e-6, 1e9, 1e12
+
+
+def _seconds(card: str, **row: object) -> float:
+    return float(gnomon.ops([row], on=CARDS[card])[0]["time_us"]) * MICRO
+
+
+def _rate(card: str, dtype: str) -> float:
+    return 2.0 * SIDE**3 / _seconds(card, op="gemm", dtype=dtype, m=SIDE, n=SIDE, k=SIDE) / TERA
+
+
+def figures() -> Iterator[Ours]:
+    for card in CARDS:
+        copied = _seconds(card, op="elementwise", dtype="bf16", bytes_read=COPIED, bytes_written=COPIED)
+        yield f"{card}, bandwidth", 2 * COPIED / copied / GIGA
+    yield "H800 PCIe, fp8 GEMM", _rate("H800 PCIe", "fp8")
+    yield "H800 PCIe, 16-bit GEMM", _rate("H800 PCIe", "fp16")
+    yield "A100 PCIe, 16-bit GEMM", _rate("A100 PCIe", "fp16")

@@ -1,0 +1,26 @@
+"""PCPP (Zhang et al. 2024): a picture in strips over several GPUs, which attend to all of it or to their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import gnomon
+from gnomon.papers.base import Ours
+
+ON = "A100-SXM-80GB"
+
+
+@cache
+def _seconds(name: str) -> float:
+    return float(gnomon.predict(Path(__file__).with_name(f"{name}.trace.json.gz"), on=ON).time_s.value)
+
+
+def figures() -> Iterator[Ours]:
+    for gpus, pixels in ((8, 3840), (4, 1024)):
+        alone, words = _seconds(f"{pixels}"), f"{gpus} GPUs at {pixels:,} pixels"
+        yield f"{words}, PCPP", alone / _seconds(f"{pixels}-{gpus}-part")
+        yield f"{words}, DistriFusion", alone / _seconds(f"{pixels}-{gpus}")
+    for gpus in (2, 4, 8):
+        yield f"{gpus} GPUs at 3,840 pixels, DistriFusion, its README", _seconds("3840") / _seconds(f"3840-{gpus}")
