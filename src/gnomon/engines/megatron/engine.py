@@ -28,10 +28,10 @@ RUNTIME_BYTES = 2.5e9
 BRIDGE_SPREAD = 0.08
 """`python -m tools.training_software spread` finds 0.05 of 14 rows; NVIDIA's own releases differ by 1.26 to 1.77 times
 in mixtures of experts."""
-SINKS_SPREAD = 0.47
+SINKS_SPREAD = 0.46
 """Of networks with attention sinks, whose kernels are priced as those without. Published steps of gpt-oss-120b
-(Megatron-Bridge performance summary 25.11) took 1.44 and 1.75 times as long as predicted on GB300 and B200, of which
-this is the root mean square of the logarithms; 1.67 on GB200 and 1.43 on H100, not used here, lie inside the band."""
+(Megatron-Bridge performance summary 25.11) took 1.41 and 1.74 times as long as predicted on GB300 and B200, of which
+this is the root mean square of the logarithms; 1.62 on GB200 and 1.41 on H100, not used here, lie inside the band."""
 RUN_SPREAD = {"2.4": {"Ampere": (0.022, 0.017)}}
 """`python -m tools.training_software spread`."""
 SPARE = 0.03
