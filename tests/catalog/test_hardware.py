@@ -15,9 +15,10 @@ from gnomon.catalog.base import DATA
 from gnomon.catalog.book import squash
 from gnomon.catalog.figures import CONFIDENCES
 from gnomon.errors import UnknownNameError
-from gnomon.graph.dtypes import WIDTH
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH
 from gnomon.spec import Chip
 from gnomon.spec.chip import FORMATS
+from gnomon.spec.formats import OF_TECHNIQUES
 
 CHIPS = pytest.mark.parametrize("chip", catalog.chips(), ids=lambda chip: chip.name)
 FIGURES = ["memory_bytes", "memory_bandwidth_bytes_s", "l2_bytes", "sm_count", "boost_hz", "tdp_w", "idle_w"]
@@ -104,9 +105,11 @@ def test_entries_found_in_the_text_are_those_that_yaml_finds() -> None:
 
 
 def test_formats_are_those_the_graph_knows() -> None:
-    """But for four-bit numbers with shared scales, whose products have the rate of fp4, and three-bit ones, which no
-    chip multiplies."""
-    assert set(FORMATS) == set(WIDTH) - {"mxfp4", "nvfp4", "int3"}
+    """But for four-bit numbers with shared scales, whose products have the rate of fp4, and for weights that techniques
+    store: of a few bits, which are dequantized before they are multiplied, or sparse, in formats that have a rate."""
+    assert set(FORMATS) == set(WIDTH) - {"mxfp4", "nvfp4"} - set(OF_TECHNIQUES)
+    for name in OF_TECHNIQUES:
+        assert GEMM_FORMATS[name if name in GEMM_FORMATS else f"{name}-weights"].compute_dtype in FORMATS
 
 
 def test_the_measured_chips_kept_their_figures() -> None:

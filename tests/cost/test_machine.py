@@ -16,7 +16,7 @@ import gnomon
 from gnomon import catalog
 from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
-from gnomon.cost.machine import known_kinds
+from gnomon.cost.machine import Machine, known_kinds
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.cost.transfer import OF_A_PROCESSOR, TRANSFER_SPREAD
 from gnomon.errors import CalibrationError, UnknownNameError
@@ -24,7 +24,7 @@ from gnomon.graph.ops import TOKENS, Collective, Elementwise, Gemm
 from gnomon.load.chips import ChipBook
 from gnomon.load.profile_file import SCHEMA, profile_from_dict
 from gnomon.load.profiles import Profiles, forget_profiles, profile_for
-from gnomon.spec import Batch
+from gnomon.spec import Batch, Pool
 from gnomon.spec.estimate import DRAWS, Estimate
 
 PRODUCT = {"op": "gemm", "dtype": "bf16", "m": 128, "n": 4096, "k": 4096}
@@ -47,7 +47,8 @@ def test_even_draws_have_the_quantiles_of_a_normal_distribution(name: str) -> No
 
 @pytest.mark.parametrize("kind", known_kinds())
 def test_draws_are_centred_and_as_wide_as_the_evidence(kind: str) -> None:
-    on = machine(count=8)
+    chip = catalog.chip("H200")
+    on = Machine(Pool.of(chip, 8, catalog.node_of(chip)), profile_for(chip))
     many = np.log([on.factors(f"op {i}", kind, "bf16") for i in range(200)])
     spread = np.hypot(on.evidence(kind, "bf16").spread, on.profile.system_spread)
     assert abs(np.median(many)) < 0.35 * spread

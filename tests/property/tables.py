@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnomon.cost import host_rows, passes
 from gnomon.cost.machine import COLLECTIVES, EXCHANGES
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -51,6 +52,11 @@ def columns(kind: str, draw: Draw) -> Columns:
         return {"bytes_read": draw(1, 1e11), "bytes_written": draw(1, 1e11)}
     if kind == "algebra":
         return {"flops": draw(1, 1e16), "bytes": draw(1, 1e12), "steps": draw(1, 1e6)}
+    if kind in passes.KINDS:
+        return _sort(draw) if kind == passes.SORT else _instructions(draw)
+    if kind in host_rows.KINDS:
+        sizes = {"rows": draw(1, 1e9), "row_bytes": draw(4, 100_000), "readers": draw.of((1.0, 2.0, 8.0))}
+        return sizes | ({"unaligned": draw.of((0.0, 1.0))} if kind == host_rows.IN_PLACE else {})
     if kind == "moe":
         experts = draw(2, 512)
         sizes = {"tokens": draw(1, 50_000), "hidden": draw(64, 20_000), "inter": draw(64, 20_000)}
@@ -62,6 +68,18 @@ def columns(kind: str, draw: Draw) -> Columns:
         m, n, k, groups = sizes.values()
         sizes["bytes"] = 2 * groups * (m + n * k + m * n)
     return sizes
+
+
+def _sort(draw: Draw) -> Columns:
+    sizes = {"keys": draw(1, 1e10), "key_bytes": draw.of((1.0, 2.0, 4.0, 8.0)), "value_bytes": draw.of((0.0, 4.0, 8.0))}
+    return sizes | {"digit_bits": draw.of((4.0, 8.0)), "reads": draw.of((1.0, 2.0))}
+
+
+def _instructions(draw: Draw) -> Columns:
+    """Of the sizes that tensor cores have had, from Volta's 8x8x4 to Blackwell's 256x256x16."""
+    sizes = {"m": draw.of((8.0, 16.0, 64.0, 256.0)), "n": draw.of((8.0, 16.0, 128.0, 256.0))}
+    sizes |= {"k": draw.of((4.0, 8.0, 16.0, 32.0)), "warps": draw(1, 64), "ilp": draw(1, 8)}
+    return sizes | {"cycles": draw(2, 200), "count": draw(1, 1e7)}
 
 
 def _attention(kind: str, draw: Draw) -> Columns:
@@ -91,7 +109,7 @@ def _latent(kind: str, draw: Draw) -> Columns:
 
 def formats(kind: str, chip: Chip) -> list[str]:
     """Number formats to price such operators in."""
-    if kind in MULTIPLY:
+    if kind in MULTIPLY or kind == passes.INSTRUCTION:
         return list(chip.rates_flops)
     if kind == "index_scores":
         return ["fp8"]

@@ -11,6 +11,7 @@ import pytest
 from tests.property.tables import MULTIPLY, Columns, Draw, columns, formats
 
 from gnomon import catalog
+from gnomon.cost import host_rows, passes
 from gnomon.cost.attention import HEAD_STEP, KEY_TILE, QUERY_TILE
 from gnomon.cost.experts import reached, width_of
 from gnomon.cost.machine import COLLECTIVES, EXCHANGES, Machine
@@ -19,6 +20,7 @@ from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.cost.work import work
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Link, Pool
+from gnomon.spec.cluster import Node
 from gnomon.spec.workload import Floats
 
 pytestmark = pytest.mark.battery(10)
@@ -30,8 +32,11 @@ KINDS = pytest.mark.parametrize("kind", COLUMNS)
 
 
 def on(chip: Chip, like: Chip | None = None) -> Machine:
-    """A full node of a chip, under the profile of the one it is made from, its collectives by NCCL."""
-    pool = Pool(chip=chip, count=chip.scaleup_size, per_node=chip.scaleup_size)
+    """A full node of a chip with its usual host, under the profile of the one it is made from, its collectives by
+    NCCL."""
+    size, host = chip.scaleup_size, catalog.node_of(chip).host
+    links = {"scaleup": chip.scaleup, "adapter": chip.scaleout}
+    pool = Pool(chip=chip, count=size, per_node=size, node=Node(name="", chips=size, adapters=size, host=host, **links))
     return Machine(pool, profile((like or chip).name), "nccl")
 
 
@@ -43,6 +48,8 @@ def profile(name: str) -> Profile:
 def cases(kind: str) -> Iterator[tuple[Machine, str, Columns]]:
     for chip in catalog.chips():
         machine, drawn = on(chip), columns(kind, Draw(f"{kind} {chip.name}"))
+        if kind in host_rows.KINDS and machine.pool.host is None:
+            continue  # a TPU, say, is rented without one that is known
         for dtype in formats(kind, chip):
             yield machine, dtype, drawn
 
@@ -65,6 +72,15 @@ def least_seconds(machine: Machine, kind: str, dtype: str, drawn: Columns) -> Fl
         copies = drawn["tokens"] * reached(drawn["ranks"], drawn["experts"], drawn["topk"])
         sent = copies * (drawn["ranks"] - 1) / drawn["ranks"]
         return sent * drawn["hidden"] * width_of(kind, dtype) / chip.scaleup.bandwidth_bytes_s
+    if kind in host_rows.KINDS:
+        return drawn["rows"] * drawn["row_bytes"] / machine.host.link.bandwidth_bytes_s
+    if kind == passes.INSTRUCTION:
+        flops = 2 * drawn["count"] * drawn["warps"] * drawn["m"] * drawn["n"] * drawn["k"]
+        return flops / (chip.rate(dtype) / chip.sm_count)
+    if kind == passes.SORT:
+        once = drawn["keys"] * (drawn["key_bytes"] + drawn["value_bytes"])
+        digits = np.ceil(8 * drawn["key_bytes"] / drawn["digit_bits"])
+        return np.where(once > 100 * chip.l2_bytes, 2 * digits * once, 0.0) / chip.memory_bandwidth_bytes_s
     flops, moved = work(kind, dtype, shape_of(kind, drawn))
     rate = chip.matrix_rate(dtype) if kind in MULTIPLY else chip.half_rate(dtype)
     if kind == "index_scores":
@@ -124,6 +140,12 @@ def growths(kind: str, drawn: Columns, draw: Draw) -> Iterator[tuple[str, Column
             "conv_few": ("m",),
             "conv_depthwise": ("m",),
             "gemm_unaligned": ("m", "n", "k", "batch"),
+            # More bits of a digit are fewer passes, and more instructions in flight no more work.
+            passes.SORT: ("keys", "key_bytes", "value_bytes"),
+            passes.INSTRUCTION: ("m", "n", "k", "warps", "count"),
+            # Rows that end with a sector are quicker than a byte less.
+            host_rows.IN_PLACE: ("rows", "readers"),
+            host_rows.COLLECTED: ("rows", "row_bytes", "readers"),
         }.get(kind, COLUMNS[kind])
     for name in names:
         for more in (np.ones(draw.rows), draw(1, 300), drawn[name]):
@@ -160,13 +182,16 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
 
 
 def fallen(machine: Machine, kind: str, dtype: str, drawn: Columns, larger: Columns) -> Floats | float:
-    """The part that a learnt residual may leave of a time where sizes grow: see `Axis.most_fall`."""
-    autograd = machine.evidence(kind, dtype).residual
-    if autograd is None:
-        return 1.0
+    """The part that a learnt residual may leave of a time where sizes grow: see `Axis.most_fall`. A narrow format that
+    takes no longer than a wide one has the time of either."""
+    family = machine.evidence(kind, dtype)
+    wide = fallen(machine, kind, family.no_slower_than, drawn, larger) if family.no_slower_than else 1.0
+    if family.residual is None:
+        return wide
     small, large = shape_of(kind, drawn), shape_of(kind, larger)
-    falls = [axis.most_fall * np.maximum(np.log2(axis.of(large) / axis.of(small)), 0.0) for axis in autograd.axes]
-    return np.asarray(np.exp(-sum(falls)))
+    axes = family.residual.axes
+    falls = [axis.most_fall * np.maximum(np.log2(axis.of(large) / axis.of(small)), 0.0) for axis in axes]
+    return np.minimum(np.exp(-sum(falls)), wide)
 
 
 @KINDS
