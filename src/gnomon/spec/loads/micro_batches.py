@@ -119,12 +119,12 @@ class MicroBatches:
         return np.arange(self.count).reshape(self.steps, -1, dp).transpose(0, 2, 1)
 
     @cached_property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> InterpolationNodes:
         return _nodes(self)
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes:
+class InterpolationNodes:
     """A few micro-batches that the others lie between, by their work."""
 
     batch: Batch
@@ -216,7 +216,7 @@ def zigzag(rows: PackedRows, ranks: int) -> Floats:
     return np.asarray(pieces[:, :ranks] + pieces[:, : ranks - 1 : -1])
 
 
-def _nodes(found: MicroBatches) -> Nodes:
+def _nodes(found: MicroBatches) -> InterpolationNodes:
     """Micro-batches of equal work are one node each where those are few, else the means of neighbours."""
     work, group = np.unique(found.work, return_inverse=True)
     if work.size > NODES:
@@ -239,7 +239,9 @@ def _nodes(found: MicroBatches) -> Nodes:
     pairs = ((2 * mean(found.pairs) - tokens) / cp**2 + tokens / cp) / 2
     zero, mine = np.zeros(size.shape), tokens / cp
     documents = _documents(found, group, size, mean) if apart else None
-    return Nodes(Batch(zero, zero, counts, mine, pairs, mine, counts, documents=documents), work, tokens, weight)
+    return InterpolationNodes(
+        Batch(zero, zero, counts, mine, pairs, mine, counts, documents=documents), work, tokens, weight
+    )
 
 
 def _neighbours(work: Floats) -> Ints:
