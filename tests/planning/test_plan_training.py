@@ -72,6 +72,20 @@ def test_no_plan_needs_less_memory_than_one_sequence_at_a_time(tmp_path: Path, s
     assert np.array_equal(listed.micro_batch, np.ones(listed.size))
 
 
+@pytest.mark.parametrize(("engine", "technique"), [("megatron", "offload-optimizer"), ("torch", "lora:rank=8")])
+def test_one_sequence_at_a_time_of_plans_that_a_technique_applies_to(
+    tmp_path: Path, engine: str, technique: str
+) -> None:
+    """They are some of a search's plans that are some of another's."""
+    path, load = config(tmp_path, layers=4, heads=8, num_key_value_heads=4), TrainingLoad(seq=2048, global_batch=16)
+    plain = search_of(bind_training(path, "H100:16", engine), load, "adamw", "bf16")
+    found = replace(plain, techniques=(technique,)).narrowed
+    alone = found.grid.micro_batch == 1
+    assert found.grid.size < plain.grid.size and not alone.all()
+    np.testing.assert_array_equal(found.lean.peak_bytes, found.peak_bytes[alone])
+    np.testing.assert_array_equal(found.lean.fits, found.fits[alone])
+
+
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_quickest_of_all_that_fit(tmp_path: Path, seed: int) -> None:

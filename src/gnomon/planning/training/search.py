@@ -63,7 +63,8 @@ class Search:
     )
     """Figures without techniques, which are the same whichever of them a copy of this search has."""
     whole: tuple[Search, Ints] | None = field(default=None, repr=False, compare=False)
-    """The search that this one has some plans of, and which."""
+    """The search that this one has some plans of, with the same techniques, and which: what it prices is picked of
+    what that one has priced. A copy with other plans or techniques has none."""
 
     @cached_property
     def known(self) -> dict[tuple[int, ...], Any]:
@@ -277,7 +278,7 @@ class Search:
     def lean(self) -> Search:
         """The plans that take one sequence at a time: none needs less memory than the same plan with one, so where
         none of these fits, none does."""
-        return replace(self, grid=self.grid.pick(self.grid.micro_batch == 1))
+        return replace(self, grid=self.grid.pick(self.grid.micro_batch == 1), whole=None)
 
     def step_s(self, row: int) -> float:
         stages = int(self.grid.pp[row] * self.grid.vp[row])
