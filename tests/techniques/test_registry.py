@@ -151,6 +151,12 @@ def test_every_file_is_found() -> None:
     assert {"offload-optimizer", "gpipe", "interleaved", "kv-swap", "int4-weights"} <= set(registry.techniques())
 
 
+def test_last_resorts_train_something_else_than_the_network() -> None:
+    """So no search tries them by itself."""
+    named = [registry.technique(name) for name in registry.last_resorts()]
+    assert named and all("parameters" in one.changes and not one.searched for one in named)
+
+
 SAID_IN = re.compile(r"techniques/|engines/|papers/|lab/|accuracy/")
 """Techniques name what they exclude, engines what they express, papers and experiments what they try, and accuracy what
 published runs had."""

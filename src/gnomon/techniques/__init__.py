@@ -39,6 +39,7 @@ __all__ = [
     "beyond_config",
     "canonical",
     "for_paper",
+    "last_resorts",
     "search_space",
     "technique",
     "techniques",
@@ -112,6 +113,11 @@ def search_space() -> list[str]:
             tried = {p.name: p.tried for p in one.parameters if p.tried}
             found += [words(one.name, dict(zip(tried, values, strict=True))) for values in product(*tried.values())]
     return found
+
+
+def last_resorts() -> dict[str, str]:
+    """Techniques to name where a network trains in no other way, and what each of them trains in its place."""
+    return {one.name: one.last_resort for one in techniques().values() if TRAINING in one.work and one.last_resort}
 
 
 def words(name: str, values: Values) -> str:

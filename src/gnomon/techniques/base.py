@@ -134,6 +134,9 @@ class Technique(Generic[C]):
     """Names of techniques that it cannot be combined with."""
     searched: ClassVar[bool] = True
     """Whether a plan search may add it: not what the search varies anyway, or what only costs time."""
+    last_resort: ClassVar[str] = ""
+    """Training: what it trains in the place of the network, where it lets fit what fits in no other way: advice of a
+    plan search that finds nothing. Empty where it trains the network."""
     simulated: ClassVar[bool] = True
     """Whether a load can be simulated with it: its effect on a step does not depend on the requests."""
     changes: ClassVar[frozenset[str]] = frozenset()

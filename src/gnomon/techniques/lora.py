@@ -24,6 +24,7 @@ class Lora(Technique[TrainingCase]):
     parameters = (RANK, TARGETS, DROPOUT)
     excludes = ("qlora", "dora", "vocabulary-parallel")
     searched = False
+    last_resort = "adapters beside frozen weights"
     changes = frozenset({"flops", "model flops", "parameters", "state bytes", "activation bytes"})
     follows: ClassVar = {
         "optimizer_s": "adapters alone have gradients and states",

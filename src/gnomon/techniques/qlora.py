@@ -28,6 +28,7 @@ class Qlora(Technique[TrainingCase]):
     parameters = (RANK, TARGETS, DROPOUT, DOUBLE)
     excludes = ("lora", "dora", "vocabulary-parallel")
     searched = False
+    last_resort = "adapters beside frozen weights"
     changes = frozenset({"flops", "model flops", "parameters", "state bytes", "activation bytes"})
     follows: ClassVar = {
         "optimizer_s": "adapters alone have gradients and states",

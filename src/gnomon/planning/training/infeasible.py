@@ -12,15 +12,13 @@ from gnomon.planning.training.checks import CHIPS
 from gnomon.planning.training.search import Search, joins, label, search_of
 from gnomon.planning.training.step import usable_bytes
 from gnomon.spec.training import OPTIMIZERS
-from gnomon.techniques import search_space
+from gnomon.techniques import last_resorts, search_space
 from gnomon.techniques.hosts import tier_bytes
 from gnomon.techniques.plans import unchanged
 from gnomon.units import format_bytes
 
 ORDER = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
 """Of plans that techniques reject, the reason is told of the one with least of these, the first of them first."""
-ADAPTERS = ("lora", "qlora")
-"""Techniques that train less than the network, which no search tries by itself."""
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
@@ -48,10 +46,14 @@ def infeasible(search: Search) -> GnomonError:
     if also:
         return DoesNotFitError(message, where=CHIPS, hint=also.strip())
     other = next((name for name in OPTIMIZERS if name != search.optimizer and _smaller(search, name)), "")
-    less = f" With --optimizer {other} it fits here." if other else ""
-    few = next((name for name in ADAPTERS if not less and _helps(search, name)), "")
-    less = f" With --with {few}, adapters beside frozen weights, it fits here." if few else less
+    less = f" With --optimizer {other} it fits here." if other else _last_resort(search)
     return DoesNotFitError(message, where=CHIPS, hint=f"More chips do not help.{less}")
+
+
+def _last_resort(search: Search) -> str:
+    """The first technique with which something less than the network can be trained here."""
+    found = ((name, trained) for name, trained in last_resorts().items() if _helps(search, name))
+    return next((f" With --with {name}, {trained}, it fits here." for name, trained in found), "")
 
 
 def _smaller(search: Search, optimizer: str) -> bool:
@@ -93,7 +95,7 @@ def _full_tier(search: Search) -> DoesNotFitError:
 
 def _helps(search: Search, words: str) -> bool:
     together = (*search.techniques, words)
-    return joins(together) and bool(replace(search, techniques=together).fits.any())
+    return joins(together) and bool(replace(search, techniques=together, whole=None).fits.any())
 
 
 def _enough(search: Search) -> int:
