@@ -11,8 +11,8 @@ from tools.published import tables
 
 from gnomon.calibrate.usable import LEAST_US
 from gnomon.catalog import chip
-from gnomon.cost.efficiencies import EFFICIENCIES
-from gnomon.cost.kernels import kernel_model
+from gnomon.cost.efficiencies import EFFICIENCIES, efficiency
+from gnomon.cost.kernels import UNFITTED, kernel_model
 from gnomon.graph.dtypes import GEMM_FORMATS, gemm_format
 from gnomon.graph.ops import Shape
 from gnomon.load.profiles import profile_for
@@ -60,8 +60,9 @@ def test_evidence_is_wider_than_what_it_stands_on(kind: str, dtype: str, on: str
         assert "efficiency by" not in paced.source
         return
     assert paced.source != base.source
-    assert "efficiency by" in paced.source
-    assert paced.spread > 0.15
+    known = efficiency(kind, dtype, profile.architecture) is not None  # of fp32, on cards of Ada alone
+    assert ("efficiency by" if known else f"none in {dtype}") in paced.source
+    assert paced.spread > (0.15 if known else UNFITTED)
     assert paced.shared <= paced.spread
 
 
