@@ -201,6 +201,14 @@ def test_techniques_set_nothing_that_a_file_gives(tmp_path: Path, case: str) -> 
     assert field in caught.value.where
 
 
+def test_what_the_runner_does_not_run_is_said_where_a_file_does_not_contradict_itself(tmp_path: Path) -> None:
+    strategy = "{pp: 4, dp: 2, techniques: ['gpipe:stages=4']}"
+    open_plan = written(tmp_path, ("{pp: 4, dp: 2}", strategy), ("recompute: none", "zero: 0"))
+    with pytest.raises(InputError, match="the built-in runner does not support the technique gpipe") as caught:
+        gnomon.export(open_plan, "torchrun")
+    assert "strategy.techniques" in caught.value.where
+
+
 def test_what_a_file_leaves_open_techniques_set(tmp_path: Path) -> None:
     strategy = "{pp: 4, dp: 2, techniques: ['gpipe:stages=4']}"
     open_plan = written(tmp_path, ("{pp: 4, dp: 2}", strategy), ("recompute: none", "zero: 0"))

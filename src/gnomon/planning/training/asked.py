@@ -82,9 +82,11 @@ def step_of(job: TrainingJob, engine: TrainingEngine, profile: Profile, given: M
 
 
 def _settled(step: TrainingStep, given: Mapping[str, Any]) -> TrainingJob:
+    """The engine says of the plan with what techniques set whether it runs them there: that may be why it does or not.
+    What contradicts itself under any engine comes first."""
     job, chosen, case = step.job, step.applied, step.case
     own = job.strategy, job.recipe
-    chosen.check(case)
+    chosen.check(replace(case, traits=replace(case.traits, refuses=None)))
     check_given(chosen, case, own, given)
     strategy, recipe = settled(chosen, case, own)
     chosen.check(replace(case, plans=Grid.of(strategy, recipe)))
