@@ -18,6 +18,8 @@ RING, TENSOR = 64, HEADS
 SHORT_RING = 16
 COPIES = 4
 """Numbers of a parameter as the paper counts: weight, gradient and two moments, each as wide as an activation."""
+WEAK = 4
+"""Tensor-parallel GPUs of the table of weak scaling, each of which brings `BATCH` sequences of `SEQ` tokens."""
 MOST = 1 << 20
 
 
@@ -61,6 +63,12 @@ def _fits() -> Iterator[Ours]:
     yield f"longest sequence, {SHORT_RING} GPUs in a ring beside {against}", short_seq / tensor_seq
 
 
+def _weak_scaling() -> Iterator[Ours]:
+    """Memory of a tensor-parallel GPU, whose share of the layers shrinks while the whole batch is on each."""
+    many, one = (_step(_bert(), BATCH * tp, SEQ, tp).peak_memory_bytes.value for tp in (WEAK, 1))
+    yield f"memory of {WEAK} tensor-parallel GPUs beside one, {BATCH} sequences a GPU", many / one
+
+
 def _crossover() -> Iterator[Ours]:
     """Tokens from which a layer needs less in a ring than in tensor parallel, in multiples of the channels. A block's
     weights, gradients and two moments are whole in a ring; one tensor more a block is whole in tensor parallel."""
@@ -101,6 +109,7 @@ def _volume() -> Iterator[Ours]:
 
 
 def figures() -> Iterator[Ours]:
+    yield from _weak_scaling()
     yield from _fits()
     yield from _crossover()
     yield from _volume()
