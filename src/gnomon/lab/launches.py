@@ -1,0 +1,130 @@
+"""Launches: what the host spends on an operator, measured alone, calls in CUDA graphs, and counts to predict both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gnomon.calibrate.timer import REPLAYS, captured
+from gnomon.cost.machine import Machine
+from gnomon.lab.base import LabRun, Rates
+from gnomon.lab.bench import Bench
+from gnomon.lab.priced import attention_s, gemm_s, stream_s
+
+ELEMENTWISE, GEMM, ATTENTION, VIEW = "kernel_launches_s", "gemm_launches_s", "attention_launches_s", "view_launches_s"
+RATES = (ELEMENTWISE, GEMM, ATTENTION, VIEW)
+PROBE, PROBES = 300, 5
+LEAST_S = 5e-3
+"""Of a sample: calls are repeated until they take this long."""
+Call = Callable[[], Any]
+
+
+def launch_rates(bench: Bench) -> dict[str, float]:
+    """Operators per second that the host launches on tiny tensors, by kind; nothing on a CPU."""
+    if not bench.timed:
+        return {}
+    torch = bench.torch
+    functional = torch.nn.functional
+    x, w = (bench.empty(64, 64, dtype=torch.bfloat16).zero_() for _ in range(2))
+    heads = bench.empty(1, 4, 64, 64, dtype=torch.bfloat16).zero_()
+    calls: dict[str, Call] = {
+        ELEMENTWISE: lambda: x * 1.5,
+        GEMM: lambda: functional.linear(x, w),
+        ATTENTION: lambda: functional.scaled_dot_product_attention(heads, heads, heads),
+        VIEW: lambda: x.transpose(0, 1),
+    }
+    with torch.no_grad():
+        return {name: call_rate(bench, call) for name, call in calls.items()}
+
+
+def call_rate(bench: Bench, call: Call) -> float:
+    """Calls per second, from an idle device to an idle one."""
+
+    def several() -> None:
+        for _ in range(PROBE):
+            call()
+
+    several()
+    return PROBE / min(bench.seconds(several) for _ in range(PROBES))
+
+
+def graphed(bench: Bench, call: Call) -> LabRun:
+    """Device seconds of a call in a graph of many."""
+    timing = bench.kernel(lambda _: call(), 1)
+    if timing is None:
+        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
+
+
+def repeated(bench: Bench, call: Call, samples: int = 5) -> LabRun:
+    """Seconds of one call among others like it, launches included, from idle to idle."""
+    if not bench.timed:
+        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+    call()
+    count = max(1, min(2000, int(LEAST_S / bench.seconds(call))))
+
+    def several() -> None:
+        for _ in range(count):
+            call()
+
+    return bench.measured([bench.seconds(several) / count for _ in range(samples)], 0)
+
+
+def replayable(bench: Bench, call: Call) -> tuple[Call, Any]:
+    """A call captured once, and where each replay leaves its output; the call itself where there is no GPU."""
+    if bench.device != "cuda":
+        return call, None
+    found: list[Any] = []
+    side = bench.stream()
+    bench.synchronize()
+    with bench.within(side):
+        call()
+    bench.synchronize()
+    graph = captured(bench.torch, lambda _: found.append(call()), 1, stream=side)
+    graph.replay()
+    bench.synchronize()
+    return partial(graph.replay), found[0]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Kernels of a pass: their seconds on a machine, and how many of each kind the host launches."""
+
+    machine: Machine
+    device_s: float = 0.0
+    elementwise: float = 0.0
+    gemms: float = 0.0
+    attentions: float = 0.0
+    views: float = 0.0
+
+    def gemm(self, m: int, n: int, k: int, *, batch: int = 1) -> None:
+        self.device_s += gemm_s(self.machine, m, n, k, batch=batch)
+        self.gemms += 1
+
+    def stream(self, read: float, written: float) -> None:
+        """An elementwise kernel, by its bytes."""
+        self.device_s += stream_s(self.machine, read, written)
+        self.elementwise += 1
+
+    def attention(self, sequences: int, heads: int, tokens: int, head_dim: int, *, causal: bool) -> None:
+        self.device_s += attention_s(self.machine, sequences, heads, tokens, head_dim, causal=causal)
+        self.attentions += 1
+
+    def add(self, other: Tally, times: int) -> None:
+        """Another's kernels, so many times."""
+        self.device_s += times * other.device_s
+        self.elementwise += times * other.elementwise
+        self.gemms += times * other.gemms
+        self.attentions += times * other.attentions
+        self.views += times * other.views
+
+    @property
+    def launches(self) -> float:
+        return self.elementwise + self.gemms + self.attentions
+
+    def host_s(self, rates: Rates) -> float:
+        """Seconds of the host's launches, at rates measured alone."""
+        counts = (self.elementwise, self.gemms, self.attentions, self.views)
+        return sum(count / rates[name] for count, name in zip(counts, RATES, strict=True))
