@@ -10,7 +10,9 @@ import pytest
 import gnomon
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
-from gnomon.techniques import canonical, techniques
+from gnomon.papers.book import paper_book
+from gnomon.papers.nearest import closest, needs
+from gnomon.techniques import canonical, compared_by, for_paper, techniques
 
 TEN = (
     "megatron-lm", "gpipe", "vocabulary-parallelism", "sequence-parallelism", "long-context-peak", "gptq", "glm-130b",
@@ -144,20 +146,45 @@ def test_only_with_it_the_model_fits() -> None:
     assert "8 were requested" in asked.verdict and asked.missing == {"plain": "does not fit", "applied": "room for 6"}
 
 
-def test_a_paper_that_is_listed_says_so() -> None:
-    """And what it needs of Gnomon, and the technique that comes closest."""
-    with pytest.raises(gnomon.GnomonError, match="splitwise is modelled, not built as a technique"):
-        gnomon.try_idea("splitwise", model="qwen3-8b", on="H200:1")
-    message = r"zo2 is listed, .* it needs streamed-weights \(partly\) .*\. offload-parameters comes closest"
-    with pytest.raises(gnomon.GnomonError, match=message):
-        gnomon.try_idea("zo2", model="qwen3-8b", on="H200:1")
-    with pytest.raises(gnomon.GnomonError, match=r"cuda is listed, .* so it cannot be tried\. See"):
-        gnomon.try_idea("cuda", model="qwen3-8b", on="H200:1")
-    with pytest.raises(gnomon.GnomonError, match="unknown technique or paper 'splitwize'"):
-        gnomon.try_idea("splitwize", model="qwen3-8b", on="H200:1")
+def refusal(slug: str) -> str:
+    with pytest.raises(InputError) as error:
+        gnomon.try_idea(slug, model="qwen3-8b", on="H200:1")
+    return str(error.value)
 
 
-SERVING = [name for name, one in techniques().items() if "serving" in one.work]
+def test_a_paper_without_a_technique_says_so() -> None:
+    """Whatever its status; and what it needs of Gnomon, and the technique that comes closest."""
+    book = paper_book()
+    for entry in (one for one in book.papers if not for_paper(one.slug)):
+        message, lacking = refusal(entry.slug), [one for one in needs(entry) if one.state != "built"]
+        assert message.startswith(f"SLUG: {entry.slug} is {entry.status}, not built as a technique, so it cannot be ")
+        assert ("tried: it needs" in message) == bool(lacking)
+        assert all(f"{one.name} ({one.state})" in message for one in lacking)
+        near = closest(entry, book)
+        assert ("comes closest" in message) == (near is not None)
+        if near:
+            assert f"{near['technique']} comes closest: `gnomon {near['compared_by']} " in message
+    assert "unknown technique or paper 'splitwize'" in refusal("splitwize")
+
+
+@pytest.mark.parametrize("name", [name for name, one in techniques().items() if compared_by(one) != "try"])
+def test_what_changes_no_step_is_shown_by_a_load(name: str) -> None:
+    """`try` refuses it and names the command that shows what it brings, which takes it."""
+    assert f"Compare `gnomon {compared_by(techniques()[name])}` or `plan serve` --with {name}" in refusal(name)
+    load = {"rate": 20.0, "input": 200, "output": 50, "requests": 20}
+    assert gnomon.simulate_serving("qwen3-0.6b", on="H200:2", techniques=[name], **load).requests == 20
+
+
+@pytest.mark.parametrize(("name", "title"), [("hybrimoe", "expert-offload"), ("tutel", "expert-overlap")])
+def test_what_does_not_apply_either_is_not_compared_with(name: str, title: str) -> None:
+    """On a dense model neither a paper's technique for experts nor its baseline runs, and the plain plan does."""
+    found = gnomon.try_idea(name, model="qwen3-0.6b", on="H200:2")
+    assert found.technique.startswith(title) and found.applied is None and not found.helps
+    assert found.against == "" and found.plain is not None and found.plain["techniques"] == []
+    assert found.verdict.startswith("No benefit here: ") and found.verdict.endswith("qwen3-0.6b has no experts.")
+
+
+SERVING = [name for name, one in techniques().items() if "serving" in one.work and compared_by(one) == "try"]
 TRAINING = [name for name, one in techniques().items() if "training" in one.work]
 SERVED = [
     ("llama-3.1-8b", "RTX-4090"), ("llama-3.1-8b", "H100"), ("qwen3-32b", "RTX-4090"), ("qwen3-32b", "A100"),

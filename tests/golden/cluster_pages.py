@@ -16,7 +16,7 @@ from gnomon.report.html.svg import as_file
 from gnomon.report.lab import prediction
 from gnomon.report.papers import amount, in_short
 from gnomon.report.text import digits
-from gnomon.techniques import for_paper
+from gnomon.techniques import AnyTechnique, compared_by, for_paper
 
 FOLDER = Path(__file__).parents[2] / "docs" / "papers"
 HEAD = (
@@ -138,8 +138,13 @@ def _techniques(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     known = [(entry["slug"], found[0]) for entry in entries if (found := for_paper(entry["slug"]))]
     if not known:
         return ["No technique of these papers can be put into a plan yet.\n"]
-    lines = [f"- `{one.name}` (`gnomon try {slug} …`): {one.title}." for slug, one in known]
+    lines = [f"- `{one.name}` (`{_command(slug, one)}`): {one.title}." for slug, one in known]
     return ["In plans ([techniques](../techniques.md)):\n", *lines, ""]
+
+
+def _command(slug: str, one: AnyTechnique) -> str:
+    command = compared_by(one)
+    return f"gnomon try {slug} …" if command == "try" else f"gnomon {command} … --with {one.name}"
 
 
 def _mechanisms(cluster: PaperCluster) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
+from tests.contract.asking import next_lines
 from tests.contract.shapes import check, number
 from tests.papers.own_index import OwnIndex
 
@@ -206,16 +208,31 @@ def test_facts_of_a_paper(capsys: Out) -> None:
 
 
 def test_what_a_listed_paper_needs(capsys: Out) -> None:
-    shown = answer(capsys, "show", "zo2")
-    assert [(one["name"], one["cluster"], one["state"]) for one in shown["needs"]] == [
-        (one, "offload-tiers", mechanism(one).state) for one in ("streamed-weights", "zeroth-order-step")
-    ]
-    assert shown["closest"]["technique"] == "offload-parameters"
-    said = " ".join(text(capsys, "show", "zo2").split())
-    assert "needs streamed-weights" in said and "closest offload-parameters" in said
-    assert "next: gnomon try offload-parameters --model" in said
+    for entry in (one for one in papers() if one.status == "listed" and one.mechanisms):
+        shown = answer(capsys, "show", entry.slug)
+        assert [(one["name"], one["state"]) for one in shown["needs"]] == [
+            (name, mechanism(name).state) for name in entry.mechanisms
+        ]
+        assert {one["cluster"] for one in shown["needs"]} <= set(shown["clusters"])
+        said = " ".join(text(capsys, "show", entry.slug).split())
+        assert all(f"{one['name']}, " in said for one in shown["needs"]) and " needs " in said
+        near = shown["closest"]
+        assert ("no technique comes close" in said) == (near is None and not shown["techniques"])
+        assert ("closest " in said) == (not shown["techniques"])
+        if shown["techniques"]:
+            assert f"techniques {', '.join(shown['techniques'])} " in said
+            assert f"next: gnomon {shown['compared_by']} " in said
+        elif near:
+            assert f"closest {near['technique']}" in said and f"next: gnomon {near['compared_by']} " in said
     none = answer(capsys, "show", "cuda")
     assert none["needs"] == [] and none["closest"] is None and none["clusters"] == []
+
+
+@pytest.mark.battery(10)
+@pytest.mark.parametrize("slug", [one.slug for one in papers() if one.slug not in reproduced()])
+def test_what_a_paper_proposes_runs(slug: str, capsys: Out) -> None:
+    for line in next_lines(text(capsys, "show", slug)):
+        assert run(shlex.split(line)) == 0, line
 
 
 def test_narrowed_to_a_cluster(capsys: Out) -> None:

@@ -63,7 +63,7 @@ def show(slug: str, *, folder: str | Path | None = None, allow_code: bool = Fals
     from gnomon.papers import reproduce
     from gnomon.papers.executed import results_of
     from gnomon.papers.nearest import closest, needs
-    from gnomon.techniques import for_paper
+    from gnomon.techniques import compared_by, for_paper
 
     asked = PaperQuestion(slug=slug, folder=folder, allow_code=allow_code)
     book = paper_book(asked.folder)
@@ -84,6 +84,7 @@ def show(slug: str, *, folder: str | Path | None = None, allow_code: bool = Fals
         status=entry.status,
         **{name: row[name] for name in counts},
         techniques=(known[0].name,) if known else (),
+        compared_by=compared_by(known[0]) if known else "",
         experiments=(entry.slug,) if entry.slug in EXPERIMENTS else (),
         clusters=row["clusters"],
         needs=tuple(map(asdict, needs(entry))),

@@ -10,10 +10,13 @@ from gnomon.papers.book import PaperBook
 from gnomon.papers.clusters import clusters_of, mechanism
 from gnomon.papers.ranking import index
 from gnomon.papers.stems import words
-from gnomon.techniques import AnyTechnique, techniques
+from gnomon.techniques import AnyTechnique, compared_by, techniques
 
 WORK = {"training": {"training"}, "serving": {"serving", "inference"}}
 """Topics of papers that a technique of a kind of work can be close to."""
+
+NEAR = ("technique", "what", "papers", "shared", "compared_by")
+"""What is told of the technique that comes closest."""
 
 
 def needs(paper: Paper) -> tuple[Mechanism, ...]:
@@ -27,7 +30,7 @@ def closest(paper: Paper, book: PaperBook) -> Mapping[str, Any] | None:
         (found for one in techniques().values() if (found := _near(one, paper, book))),
         key=lambda found: (-len(found["shared"]), -found["likeness"], found["technique"]),
     )
-    return {name: ranked[0][name] for name in ("technique", "what", "papers", "shared")} if ranked else None
+    return {name: ranked[0][name] for name in NEAR} if ranked else None
 
 
 def _near(one: AnyTechnique, paper: Paper, book: PaperBook) -> dict[str, Any] | None:
@@ -42,7 +45,8 @@ def _near(one: AnyTechnique, paper: Paper, book: PaperBook) -> dict[str, Any] | 
     shared = tuple(name for name in paper.mechanisms if name in has)
     likeness = _likeness(f"{one.title} {one.idea}", f"{paper.idea} {paper.technique}")
     slugs = tuple(entry.slug for entry in own)
-    return {"technique": one.name, "what": one.title, "papers": slugs, "shared": shared, "likeness": likeness}
+    found = {"technique": one.name, "what": one.title, "papers": slugs, "shared": shared, "likeness": likeness}
+    return found | {"compared_by": compared_by(one)}
 
 
 def _likeness(one: str, other: str) -> float:

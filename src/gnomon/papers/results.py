@@ -67,7 +67,10 @@ class PaperShown(Result):
     median_error: float | None
     holds: Mapping[str, int] | None
     techniques: tuple[str, ...]
-    """What `gnomon try` and plans can use of it."""
+    """What plans can use of it."""
+    compared_by: str
+    """The command that shows what they bring: `try`, or `simulate serve` where a step is the same with them; empty
+    where there are none."""
     experiments: tuple[str, ...]
     """What `gnomon lab run` can run of it."""
     clusters: tuple[str, ...]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from gnomon.api import try_idea as _api
 from gnomon.errors import InputError, UnknownNameError
@@ -40,10 +40,16 @@ def _refusal(name: str) -> InputError | None:
     if entry is None:
         return None
     near = closest(entry, book)
-    told = f"{near['technique']} comes closest: `gnomon try {near['technique']} …`. " if near else ""
+    told = f"{near['technique']} comes closest: `{_command(near)}`. " if near else ""
     hint = f"{told}See `gnomon papers show {entry.slug}`; `gnomon techniques` lists what can be tried."
     message = f"{entry.slug} is {entry.status}, not built as a technique, so it cannot be tried{_lacking(entry)}"
     return InputError(message, where="SLUG", hint=hint)
+
+
+def _command(near: Mapping[str, Any]) -> str:
+    """The command that shows what a technique brings, in short."""
+    name, command = near["technique"], near["compared_by"]
+    return f"gnomon try {name} …" if command == "try" else f"gnomon {command} … --with {name}"
 
 
 def _lacking(entry: Paper) -> str:

@@ -18,7 +18,8 @@ FEASIBILITY = {
 }
 STATES = {"built": "built", "partly": "in part", "missing": "not built"}
 MOST_AUTHORS = 12
-TRIED_ON = ("--model", "llama-3.1-8b", "--on", "H100:8")
+TRIED_ON = "H100:8"
+LOAD = ("--rate", "20", "--input", "1000", "--output", "200")
 NOT_KNOWN = "not known"
 
 
@@ -51,7 +52,10 @@ def _about(payload: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     else:
         found += [("why not", paper["why"]), ("reproducible", FEASIBILITY[paper["feasibility"]])]
     found += [] if done else [("needs", _need(one)) for one in payload["needs"]]
-    found += [("closest", _closest(payload["closest"]))] if not done and payload["needs"] else []
+    if not done and payload["techniques"]:
+        found += [("techniques", ", ".join(payload["techniques"]))]
+    elif not done and payload["needs"]:
+        found += [("closest", _closest(payload["closest"]))]
     found += [("cluster", ", ".join(payload["clusters"]))] if payload["clusters"] else []
     return [*found, *([("not run", payload["not_run"])] if payload["not_run"] else [])]
 
@@ -89,12 +93,24 @@ def _closest(found: Mapping[str, Any] | None) -> str:
 
 def _next(payload: Mapping[str, Any]) -> list[str]:
     paper, result, near = payload["paper"], payload["result"], payload["closest"]
-    if result and result["techniques"]:
-        return [words("gnomon", "try", paper["slug"], *TRIED_ON)]
+    names = result["techniques"] if result else payload["techniques"]
+    if names and payload["compared_by"]:
+        return [_compared(payload["compared_by"], paper["slug"], names, paper)]
     if result:
         own = ["--allow-code"] if paper["folder"] else []
         return [words("gnomon", "papers", "run", paper["slug"], *own)]
-    return [words("gnomon", "try", near["technique"], *TRIED_ON)] if near and paper["status"] not in REPRODUCED else []
+    if near and paper["status"] not in REPRODUCED:
+        return [_compared(near["compared_by"], near["technique"], [near["technique"]], paper)]
+    return []
+
+
+def _compared(command: str, name: str, techniques: Sequence[str], paper: Mapping[str, Any]) -> str:
+    """The command that shows what a paper's techniques bring: a comparison by `name`, or a load with them."""
+    model = "mixtral-8x7b" if "moe" in paper["topics"] else "llama-3.1-8b"
+    if command == "try":
+        return words("gnomon", command, name, "--model", model, "--on", TRIED_ON)
+    used = (part for one in techniques for part in ("--with", one))
+    return words("gnomon", *command.split(), model, "--on", TRIED_ON, *LOAD, *used)
 
 
 def _claim_line(claim: Mapping[str, str]) -> str:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from gnomon.engines.base import ServingCase
 from gnomon.errors import InputError, unknown_name
 from gnomon.techniques.applied import WHERE, Applied
-from gnomon.techniques.base import CONSERVED, SERVING, TRAINING, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import (
+    CONSERVED,
+    SERVING,
+    TRAINING,
+    Parameter,
+    Technique,
+    Trial,
+    Values,
+    changes_only_loads,
+)
 from gnomon.techniques.outside import of_folder, of_packages
 
 if TYPE_CHECKING:  # serving imports nothing of training
@@ -38,6 +47,7 @@ __all__ = [
     "asked",
     "beyond_config",
     "canonical",
+    "compared_by",
     "for_paper",
     "last_resorts",
     "search_space",
@@ -102,6 +112,11 @@ def for_paper(slug: str) -> tuple[AnyTechnique, Trial] | None:
     """The technique that implements a paper's idea, and the comparison that tries it."""
     found = ((one, trial) for one in techniques().values() for trial in one.trials if trial.paper == slug)
     return next(found, None)
+
+
+def compared_by(one: AnyTechnique) -> str:
+    """The command that shows what a technique brings: `try`, or `simulate serve` where a step is the same with it."""
+    return "simulate serve" if changes_only_loads(one) else "try"
 
 
 def search_space() -> list[str]:

@@ -242,6 +242,15 @@ class Technique(Generic[C]):
         return ""
 
 
+LOAD_HOOKS = ("policy", "cache", "requests", "router")
+STEP_HOOKS = ("rewrite", "program", "costs", "waits", "memory", "kv_cache", "metrics")
+
+
+def changes_only_loads(one: Technique[Any]) -> bool:
+    """Whether it changes what becomes of requests under load, and neither a step nor its memory."""
+    return overrides(one, *LOAD_HOOKS) and not overrides(one, *STEP_HOOKS)
+
+
 def overrides(one: Technique[Any], *hooks: str) -> bool:
     """Whether a technique changes any of these."""
     return any(getattr(type(one), hook) is not getattr(Technique, hook) for hook in hooks)

@@ -36,6 +36,7 @@ class DequantizeOnTheFly(NarrowWeights):
             note="Every GEMM is assumed to write its weights out. The authors' kernels do not for one or two rows, "
             "and are up to three times faster there: gnomon papers show glm-130b.",
         ),
+        Trial(paper="small-lm-ecommerce", words="dequantize-on-the-fly"),
     )
     parameters = (Parameter("bits", "of a weight", default="4", choices=("4", "8"), tried=("4", "8")),)
     excludes = ("int4-weights",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.errors import InputError, NotApplicableError
@@ -12,7 +12,7 @@ from gnomon.spec.answers import Fit, Prediction
 from gnomon.spec.questions.tried import TryQuestion
 from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, TechniqueComparison, times
 from gnomon.techniques import AnyTechnique, Trial
-from gnomon.techniques.base import overrides
+from gnomon.techniques.base import changes_only_loads
 from gnomon.units import format_bytes, format_duration
 
 BATCH, CONTEXT = 8, 2048
@@ -103,7 +103,8 @@ def compare_serving(
 ) -> TechniqueComparison:
     """The same deployment with and without a technique, in the requested number format or the stored one.
 
-    The default batch is the largest up to eight that fits on both sides, or on the one where any fits.
+    The default batch is the largest up to eight that fits on both sides, or on the one where any fits. Where neither
+    the technique nor what it is compared with applies, it is compared with the deployment without either.
     """
     _check_step(one)
     name, model = named
@@ -111,6 +112,8 @@ def compare_serving(
     served = _Served(model=model, on=question.on, context=context, dtype=question.dtype, fit=fit, predict=predict)
     load: dict[str, Any] = {"model": name, "on": str(question.on), "context": context, "dtype": question.dtype}
     sides = [served.room((words,) if words else ()) for words in (trial.against, trial.words)]
+    if trial.against and all(isinstance(side.problem, NotApplicableError) for side in sides):
+        trial, sides[0] = replace(trial, against=""), served.room(())
     _check_any(sides)
     rooms = [side.resident for side in sides if side.resident]
     batch = min([BATCH, *rooms]) if question.batch is None else question.batch
@@ -142,8 +145,7 @@ def compare_serving(
 
 def _check_step(one: AnyTechnique) -> None:
     """Raise InputError for a technique that only changes what a load does: a step and its memory are the same."""
-    step = ("rewrite", "program", "costs", "waits", "memory", "kv_cache", "metrics")
-    if overrides(one, "policy", "cache", "requests", "router") and not overrides(one, *step):
+    if changes_only_loads(one):
         message = f"{one.name} changes what becomes of a load, and a step is the same with it"
         hint = f"Compare `gnomon simulate serve` or `plan serve` --with {one.name} and without."
         raise InputError(message, where="SLUG", hint=hint)

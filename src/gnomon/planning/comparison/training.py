@@ -45,7 +45,10 @@ class _Compared:
 def compare_training(
     one: AnyTechnique, trial: Trial, question: TryQuestion, bound: TrainingBinding, progress: Progress | None
 ) -> TechniqueComparison:
-    """The best plan with a technique against the best without. Errors name the fields of a plan."""
+    """The best plan with a technique against the best without. Errors name the fields of a plan.
+
+    Where neither the technique nor what it is compared with applies, it is compared with plans without either.
+    """
     check_chips(bound.pool.count)
     load = TrainingLoad(
         seq=min(SEQ, bound.model.max_context) if question.seq is None else question.seq,
@@ -54,6 +57,8 @@ def compare_training(
     optimizer = question.optimizer or "adamw"
     plain = search_of(bound, load, optimizer, question.dtype)
     without, within = _spaces(one, trial, plain)
+    if trial.against and not any(_applies(search) for search in (*without, *within)):
+        trial, without = replace(trial, against=""), [plain]
     before, after = (_best(searches, progress) for searches in (without, within))
     found = _Compared(
         before=before,
@@ -81,6 +86,11 @@ def _spaces(one: AnyTechnique, trial: Trial, plain: Search) -> tuple[list[Search
     return [replace(plain, techniques=against)], [replace(plain, techniques=(words,)) for words in variants(trial)]
 
 
+def _applies(search: Search) -> bool:
+    """Whether its techniques apply to any plan."""
+    return not search.applied or bool(search.allowed.any())
+
+
 def _best(searches: Sequence[Search], progress: Progress | None) -> TrainingReport | None:
     fitting = [search for search in searches if search.grid.size and search.fits.any()]
     if not fitting:
@@ -94,7 +104,7 @@ def _reject_reason(plain: Search, within: Sequence[Search]) -> str:
     if not within:
         return f"no plan of {plain.model.name} on {plain.pool.words} could use it"
     search = within[0]
-    if search.applied and not search.allowed.any():
+    if not _applies(search):
         return search.applied.reject_reason(search.case)
     return "no plan with it fits in memory"
 
