@@ -94,8 +94,8 @@ golden: references ## store today's predictions, README, guides and references, 
 references: $(DEV_STAMP) ## write docs/cli.md and docs/api.md again from the commands and functions
 	$(BIN)/python -m tests.golden.references
 
-accuracy: $(DEV_STAMP) ## compare again with all data (GNOMON_TRUTH), without the user's own profiles; minutes
-	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --fresh --jobs $(JOBS) --save $(RESULTS) \
+accuracy: $(DEV_STAMP) ## compare again with all data (GNOMON_TRUTH), without the user's own profiles; PART=runs for one part
+	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy $(if $(PART),--part $(PART),--fresh) --jobs $(JOBS) --save $(RESULTS) \
 		--out docs/accuracy.md --page docs/accuracy; code=$$?; rm -rf "$$home"; exit $$code
 
 fit-page: $(STAMP) ## write docs/fit.md again from its steps

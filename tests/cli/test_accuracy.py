@@ -30,6 +30,14 @@ def test_fresh_results_need_the_data(
     assert err.startswith(f"error: GNOMON_TRUTH: the published measurements are not in {tmp_path}. Set GNOMON_TRUTH")
 
 
+@pytest.mark.parametrize("words", [("--fresh", "--part", "run"), ("--part", "run"), ("--quick", "--part", "runs")])
+def test_a_part_is_recomputed_whole_and_by_its_name(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["accuracy", *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: --part: ")
+
+
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site, path = tmp_path / "site", tmp_path / "page.md"
     assert run(["accuracy", "--out", str(path), "--page", str(site), "--chip", "H200"]) == 0

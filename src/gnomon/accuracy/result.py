@@ -12,12 +12,13 @@ from gnomon.accuracy import stored, truth
 from gnomon.accuracy.coverage import coverage
 from gnomon.accuracy.deployments import deployments
 from gnomon.accuracy.narrow import Wanted, narrowed
-from gnomon.accuracy.operators import gathered, operators
+from gnomon.accuracy.operators import Tables, gathered, operators
 from gnomon.accuracy.published import training_steps
 from gnomon.accuracy.runs import runs
-from gnomon.accuracy.scores import rounded
+from gnomon.accuracy.scores import LeftOut, Row, rounded
 from gnomon.accuracy.steps import steps
 from gnomon.accuracy.unseen import unseen_chips
+from gnomon.errors import InputError, unknown_name
 from gnomon.load import chip as find_chip
 from gnomon.spec.answers import Result
 
@@ -67,7 +68,7 @@ class Accuracy(Result):
 
 def accuracy(
     *,
-    fresh: bool = False,
+    fresh: bool | str = False,
     quick: bool = False,
     chip: str | None = None,
     framework: str | None = None,
@@ -76,14 +77,17 @@ def accuracy(
     jobs: int = 1,
     progress: Tell | None = None,
 ) -> Accuracy:
-    """What is stored, or with `fresh` (needs the published tables, `GNOMON_TRUTH`) all of it again.
+    """What is stored, or with `fresh` (needs the published tables, `GNOMON_TRUTH`) all of it again, or the part named.
 
     `quick` compares fewer tables, deployments and runs; `jobs` processes compare and fit. The others keep what concerns
     one chip, framework, operator family or number format.
     """
     if chip is not None:
         find_chip(chip)
-    found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
+    part = fresh if isinstance(fresh, str) else None
+    if part is not None and quick:
+        raise InputError("one part is recomputed from all of its rows", where="--part")
+    found = computed(quick=quick, part=part, jobs=jobs, progress=progress) if fresh or quick else stored.load()
     given = {"chip": chip, "framework": framework, "family": family, "dtype": dtype}
     kept = narrowed(found, Wanted(**given))
     kept |= {"coverage": rounded(coverage(kept))}
@@ -95,40 +99,93 @@ def accuracy(
 
 
 def computed(
-    *, quick: bool = False, measurements: Path = CHECKOUT, jobs: int = 1, progress: Tell | None = None
+    *,
+    quick: bool = False,
+    part: str | None = None,
+    measurements: Path = CHECKOUT,
+    jobs: int = 1,
+    progress: Tell | None = None,
 ) -> dict[str, Any]:
-    """Everything again, as it is stored."""
+    """Everything again, as it is stored; or one of `PARTS`, the others and the date as they are stored."""
+    if part is not None and part not in PARTS:
+        raise unknown_name("part", part, PARTS, where="--part")
     folder, tell = truth.required(), progress or (lambda done, total, text: None)
-
-    def ticks(text: str) -> Callable[[int, int], None]:
-        return lambda done, total: tell(done, total, text)
-
     tell(0, None, "reading tables")
     truth.check(folder)
-    tables, left = gathered(folder, measurements)
-    tell(0, None, "training steps")
-    training = training_steps(measurements)
-    tell(0, None, "steps")
-    measured = steps(measurements)
-    loads = deployments(folder, measurements, quick=quick, jobs=jobs, progress=ticks("deployments"))
-    trained = runs(folder, quick=quick, jobs=jobs, progress=ticks("training runs"))
-    tables = tables[::QUICK_TABLES] if quick else tables
-    fitted = operators(tables, left, jobs=jobs, progress=ticks("operators"))
-    unseen = unseen_chips(tables, left, progress=ticks("chips not seen"))
-    found = {
+    chosen = tuple(PARTS) if part is None else (part,)
+    tables = gathered(folder, measurements) if "operators" in chosen else (Tables(), LeftOut())
+    work = _Work(folder, measurements, quick, jobs, tell, *tables)
+    found = {} if part is None else stored.load()
+    for name in chosen:
+        found |= PARTS[name](work)
+    found |= {
         "schema": stored.SCHEMA,
         "title": TITLE,
-        "date": time.strftime("%Y-%m-%d"),
+        "date": found.get("date", time.strftime("%Y-%m-%d")),
         "quick": quick,
         "truth": [{"file": path.name, "sha256": truth.checksum(path)} for path in truth.files(folder)],
-        "operators": fitted | {"left_out": left.listed()},
-        "unseen_chips": unseen,
-        "steps": measured,
-        "deployments": loads,
-        "runs": trained,
-        **training,
     }
-    return dict(rounded(found | {"coverage": coverage(found)}))
+    return dict(rounded({name: found[name] for name in ORDER} | {"coverage": coverage(found)}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What parts are computed from, and by how many processes."""
+
+    folder: Path
+    measurements: Path
+    quick: bool
+    jobs: int
+    tell: Tell
+    tables: Tables
+    """Of operators, read first: a broken one is found before anything is computed."""
+    left: LeftOut
+    """Tables that are left out."""
+
+    def ticks(self, text: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.tell(done, total, text)
+
+
+def _training(work: _Work) -> Row:
+    work.tell(0, None, "training steps")
+    return training_steps(work.measurements)
+
+
+def _steps(work: _Work) -> Row:
+    work.tell(0, None, "steps")
+    return {"steps": steps(work.measurements)}
+
+
+def _deployments(work: _Work) -> Row:
+    ticks = work.ticks("deployments")
+    found = deployments(work.folder, work.measurements, quick=work.quick, jobs=work.jobs, progress=ticks)
+    return {"deployments": found}
+
+
+def _runs(work: _Work) -> Row:
+    return {"runs": runs(work.folder, quick=work.quick, jobs=work.jobs, progress=work.ticks("training runs"))}
+
+
+def _operators(work: _Work) -> Row:
+    tables = work.tables[::QUICK_TABLES] if work.quick else work.tables
+    fitted = operators(tables, work.left, jobs=work.jobs, progress=work.ticks("operators"))
+    unseen = unseen_chips(tables, work.left, progress=work.ticks("chips not seen"))
+    return {"operators": fitted | {"left_out": work.left.listed()}, "unseen_chips": unseen}
+
+
+PARTS: Mapping[str, Callable[[_Work], Row]] = {
+    "training": _training,
+    "steps": _steps,
+    "deployments": _deployments,
+    "runs": _runs,
+    "operators": _operators,
+}
+"""What can be computed again by itself."""
+ORDER = (
+    "schema", "title", "date", "quick", "truth", "operators", "unseen_chips", "steps", "deployments", "runs",
+    "published", "measured", "profiles",
+)  # fmt: skip
+"""Of what is stored."""
 
 
 def _frozen(value: Any) -> Any:

@@ -28,6 +28,14 @@ def accuracy(
         bool, typer.Option("--fresh", help="Recompute; needs the published tables (GNOMON_TRUTH).")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Recompute from fewer rows.")] = False,
+    part: Annotated[
+        str | None,
+        _narrow(
+            "--part",
+            "NAME",
+            "Recompute this alone: training, steps, deployments, runs or operators.",
+        ),
+    ] = None,
     chip: Annotated[str | None, _narrow("--chip", "CHIP", "Results of one chip.")] = None,
     framework: Annotated[str | None, _narrow("--framework", "NAME", "Results of one framework or engine.")] = None,
     family: Annotated[
@@ -55,7 +63,7 @@ def accuracy(
     places, site = _places(out, save, page)
     words = {"chip": chip, "framework": framework, "family": family, "dtype": dtype}
     with Progress("accuracy") as tick:
-        results = answer(fresh=fresh, quick=quick, jobs=jobs, progress=tick, **words)
+        results = answer(fresh=part or fresh, quick=quick, jobs=jobs, progress=tick, **words)
     found = results.to_dict()
     written, problem = _written(found, places.get("--out"), places.get("--save"), site)
     if as_json:
