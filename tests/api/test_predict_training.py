@@ -184,5 +184,6 @@ def test_every_line_of_a_step_has_an_interval(cut: dict[str, Any]) -> None:
     assert {"optimizer", "weight gather"} <= kinds
     for line in answer.breakdown:
         assert line.time_s.low < line.time_s.value < line.time_s.high, line.op
-        assert line.time_s.high < 3 * line.time_s.value
+        if line.op != "kernel launches":  # what a wait is left of: a difference, which may be next to nothing
+            assert line.time_s.high < 3 * line.time_s.value
     assert answer.energy_j.low < answer.energy_j.value < answer.energy_j.high

@@ -85,7 +85,7 @@ def test_every_rank_has_its_memory(plan: str, engine: str) -> None:
 def test_bands_are_there_and_repeat(plan: str, engine: str) -> None:
     step = answer(plan, engine).step_time_s
     assert step.low < step.value < step.high
-    assert step.high / step.low < 3
+    assert step.high / step.low < 5  # 4.3 where the step is nothing but launches, by their spread from host to host
     assert len(step.draws) == DRAWS
     again = simulated(plan, engine)
     assert again.to_dict() == answer(plan, engine).to_dict()

@@ -149,15 +149,14 @@ def test_experts_make_ranks_wait_for_each_other() -> None:
 
 
 def test_an_interval_has_the_steps_that_are_drawn() -> None:
-    found = simulated(engine="transformers", lengths="lognormal:mean=500,cv=3", packing="padding-free")
+    load = {"engine": "transformers", "micro_batch": 4, "lengths": "lognormal:mean=500,cv=3", "packing": "padding-free"}
+    found = simulated("llama-3.1-8b", **load)
     mean, step = found.step.mean_step_s, found.step.step_s
     assert mean.value == step.value
     assert np.log(step.draws).std() > 1.1 * np.log(mean.draws).std()
     assert found.step_time_s.low < mean.low
     # Over a run lengths average out.
-    run = simulated(
-        engine="transformers", lengths="lognormal:mean=500,cv=3", packing="padding-free", tokens=1e9
-    )  # fmt: skip
+    run = simulated("llama-3.1-8b", **load, tokens=1e9)
     low, high = run.bands["run"]["days"]
     assert high / low < found.step_time_s.high / found.step_time_s.low
     assert run.run["steps"] == np.ceil(1e9 / run.lengths["tokens_per_step"])

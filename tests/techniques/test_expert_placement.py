@@ -11,7 +11,8 @@ import gnomon
 from gnomon.errors import InputError
 from gnomon.graph.popularity import _packed_share, _random_share, placed, visit_shares
 
-LOAD = {"model": "qwen1.5-moe-a2.7b", "on": "H200:16", "seq": 2048, "global_batch": 16, "ep": 4}
+LOAD = {"model": "qwen1.5-moe-a2.7b", "on": "H200:16", "seq": 4096, "global_batch": 64, "micro_batch": 4, "ep": 4}
+"""Large enough not to wait for launches."""
 
 
 def step_s(*words: str, imbalance: float = 1.6) -> float:

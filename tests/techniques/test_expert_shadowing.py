@@ -13,7 +13,15 @@ from gnomon.graph.ops import Collective
 from gnomon.graph.popularity import visit_shares
 from gnomon.spec import Batch
 
-LOAD: dict[str, Any] = {"model": "qwen1.5-moe-a2.7b", "on": "H100:32", "seq": 2048, "global_batch": 32, "ep": 4}
+LOAD: dict[str, Any] = {
+    "model": "qwen1.5-moe-a2.7b",
+    "on": "H100:32",
+    "seq": 4096,
+    "global_batch": 128,
+    "micro_batch": 4,
+    "ep": 4,
+}
+"""Large enough not to wait for launches."""
 EXPERT = 3 * 2048 * 1408
 
 

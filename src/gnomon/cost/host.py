@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 from gnomon.cost.draws import normals
 from gnomon.spec import Batch, Estimate, Provenance
 
+LAUNCH_SPREAD = 0.44
+"""Log standard deviation from host to host of the seconds in which Python launches a kernel. Three rented machines with
+an H200 and the same software took that for the same launches (`host_spread` in `engines/vllm/features.yaml`); training
+engines were measured on one, or not at all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSteps:

@@ -71,7 +71,7 @@ class TapeCost:
         """All of it on the device, arithmetic slowed by the clock."""
         return self.compute_s * clock_slowdown + self.stream_s + self.exposed_s
 
-    def launched(self, clock_slowdown: Floats, launch_s: float) -> Floats:
+    def launched(self, clock_slowdown: Floats, launch_s: Floats | float) -> Floats:
         """With a host that takes so long to launch a kernel. It is ahead of the device, unless it takes longer for all
         kernels together; where it has waited for the device, it is not ahead of what it launches then."""
         behind = np.maximum(self.awaited_kernels * launch_s - self.awaited_s, 0.0)

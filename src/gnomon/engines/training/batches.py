@@ -25,6 +25,8 @@ class EachRow:
     """What tells the rows of one plan apart: draws of the error of every operator, or its drawn micro-batches."""
 
     factor: Factor | None = None
+    host: Floats | float = 1.0
+    """What each row multiplies the host's seconds for launches and hooks by."""
     micro_batches: bool = False
     known: dict[tuple[int, ...], Any] | None = None
     """What other plans had priced of their micro-batches, by their cut."""
@@ -46,17 +48,14 @@ class PricedBatches:
             return column
         return np.asarray(np.bincount(self.entry, column * self.weight), float)
 
+    def spread_out(self, drawn: Floats | float) -> Floats | float:
+        """A draw for every entry as one for each of its batches."""
+        several = self.entry is not None and isinstance(drawn, np.ndarray) and drawn.size > 1
+        return drawn[self.entry] if several else drawn  # type: ignore[index]
+
     def of_each(self, factor: Factor | None) -> Factor | None:
         """Draws of every entry as draws of its batches."""
-        if factor is None or self.entry is None:
-            return factor
-        entry = self.entry
-
-        def drawn(op: Op) -> Floats | float:
-            found = factor(op)
-            return found[entry] if isinstance(found, np.ndarray) and found.size > 1 else found
-
-        return drawn
+        return factor and (lambda op: self.spread_out(factor(op)))
 
 
 class RowBatches:

@@ -83,7 +83,7 @@ class CommModel:
     ) -> None:  # fmt: skip
         self.model, self.load, self.grid, self.machine = model, load, grid, machine
         self.traits, self.states, self.dtype = traits, states, dtype
-        self.rows, self.factor = each, each.factor if each else None
+        self.rows, self.factor, self.host = each, each.factor if each else None, each.host if each else 1.0
         self.late = (grid.pp > 1) & traits.whole_sums
         self.each = (grid.zero >= 2) & ~self.late
         self.by_tp = grid.groups(("tp",))
@@ -117,8 +117,8 @@ class CommModel:
         both = self._at_once(regathered, held)
         there, back = self._overlap(forward_s, first), self._overlap(backward_s, both)
         if launched_s is not None and sharded.modules:
-            again = self.grid.recompute > 0
-            hooks = sharded.hooks_s(1), np.where(again, sharded.hooks_s(2), sharded.hooks_s(1))
+            once, twice = (self.host * sharded.hooks_s(passes) for passes in (1, 2))
+            hooks = once, np.where(self.grid.recompute > 0, twice, once)
             there = np.where(zero == 3, np.maximum(there, launched_s[0] + hooks[0]), there)
             back = np.where(zero == 3, np.maximum(back, launched_s[1] + hooks[1]), back)
         plain = zero < 2

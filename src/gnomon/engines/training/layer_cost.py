@@ -35,6 +35,8 @@ from gnomon.spec.workload import Floats
 
 RECOMPUTING = (CoreAttention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators whose gradients compute something again."""
+APPROACHES = 24
+"""Steps towards the clock of a chip that waits for its host, each of which at least halves what is missing."""
 DECODED: Mapping[str, Callable[[int], Any]] = {
     "sequence_parallel": bool,
     "cp_comm": CP_COMM_NAMES.__getitem__,
@@ -132,10 +134,10 @@ def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
 
 def units(
     parts: Mapping[str, Tape], recompute: str, times: tapes.Times, machine: Machine, batch: Batch, traits: Traits,
-    weights: Sequence[int] = (1,),
+    weights: Sequence[int] = (1,), host: Floats | float = 1.0,
 ) -> dict[str, LayerCost]:  # fmt: skip
     """Every piece, its arithmetic slowed by the clock that the layers' mix of work allows; `weights` say how
-    often each kind of layer comes."""
+    often each kind of layer comes, and `host` what its seconds are multiplied by: 1, or draws of their error."""
     contended = sm_contention(machine.chip.sm_count)
     passes = {
         name: (
@@ -148,13 +150,15 @@ def units(
         name: split_backward(tape, mode_of(name, recompute), times, batch, contended) for name, tape in parts.items()
     }
     kinds = [name for name in parts if name not in ENDS][: len(weights)]  # in the first role
-    clock_slowdown = _clock_slowdown(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
-    found = {
-        name: _unit(
-            parts[name], mode_of(name, recompute), passes[name], halves[name], clock_slowdown, machine, batch, traits
-        )
-        for name in parts
-    }
+    weighed = [
+        (n, traits.launch_of(mode_of(name, recompute)), *passes[name]) for n, name in zip(weights, kinds, strict=True)
+    ]
+    clock_slowdown = _clock_slowdown(machine, weighed)
+    found = {}
+    for name in parts:
+        mode = mode_of(name, recompute)
+        both, launch_s = (passes[name], halves[name]), traits.launch_of(mode) * host
+        found[name] = _unit(parts[name], mode, both, clock_slowdown, machine, batch, launch_s)
     beside = {name: tapes.beside_other(tape, times) for name, tape in parts.items()}
     return {
         name: replace(unit, forward_beside_s=beside[name][0], backward_beside_s=beside[name][1])
@@ -176,20 +180,30 @@ def useful_flops(parts: Mapping[str, Tape], layers: Mapping[str, int], batch: Ba
     return total
 
 
-def _clock_slowdown(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeCost]]) -> Floats:
+def _clock_slowdown(machine: Machine, kinds: Sequence[tuple[int, float, TapeCost, TapeCost]]) -> Floats:
+    """Of layers, by how often each kind comes and what the host takes to launch one of its kernels. A chip that waits
+    for the host draws little; how long it waits follows from the clock, from the longest passes on."""
     power = machine.profile.power
 
     def total(figure: Callable[[TapeCost], Floats]) -> Floats:
-        return np.asarray(sum((n * (figure(there) + figure(back)) for n, there, back in kinds), np.zeros(1)))
+        return np.asarray(sum((n * (figure(there) + figure(back)) for n, _, there, back in kinds), np.zeros(1)))
 
-    return slowdown(
-        power,
-        machine.chip,
-        compute_s=total(lambda one: one.compute_s),
-        compute_j=total(lambda one: _compute_j(machine, one)),
-        other_s=total(lambda one: one.stream_s + one.exposed_s),
-        other_j=power["j_per_byte"] * total(lambda one: one.stream_bytes),
-    )
+    def idle_s(clock: Floats) -> Floats:
+        each = ((n, launch_s, one) for n, launch_s, *both in kinds for one in both)
+        waits = (n * (one.launched(clock, launch_s) - one.seconds(clock)) for n, launch_s, one in each)
+        return np.asarray(sum(waits, np.zeros(1)))
+
+    def clock_beside(idle: Floats | float) -> Floats:
+        return slowdown(power, machine.chip, compute_s=compute_s, compute_j=compute_j, other_s=other_s + idle,
+                        other_j=other_j)  # fmt: skip
+
+    compute_s, other_s = total(lambda one: one.compute_s), total(lambda one: one.stream_s + one.exposed_s)
+    compute_j = total(lambda one: _compute_j(machine, one))
+    other_j = power["j_per_byte"] * total(lambda one: one.stream_bytes)
+    found = clock_beside(0.0)
+    for _ in range(APPROACHES if np.any(idle_s(found) > 0) else 0):
+        found = clock_beside(idle_s(found))
+    return found
 
 
 def _compute_j(machine: Machine, one: TapeCost) -> Floats:
@@ -205,15 +219,15 @@ def _compute_j(machine: Machine, one: TapeCost) -> Floats:
 def _unit(
     tape: Tape,
     mode: str,
-    passes: tuple[TapeCost, TapeCost],
-    halves: tuple[TapeCost, TapeCost],
+    both: tuple[tuple[TapeCost, TapeCost], tuple[TapeCost, TapeCost]],
     clock_slowdown: Floats,
     machine: Machine,
     batch: Batch,
-    traits: Traits,
+    launch_s: Floats | float,
 ) -> LayerCost:
-    forward, backward = passes
-    power, launch_s = machine.profile.power, traits.launch_of(mode)
+    """Of both passes, and of the backward's halves by input and by weight."""
+    passes, halves = both
+    (forward, backward), power = passes, machine.profile.power
     again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
     # What the kernels of a gradient compute again inside.
     back = (op for node in tape.nodes for op in node.dgrad if isinstance(op, RECOMPUTING))
@@ -228,8 +242,8 @@ def _unit(
     return LayerCost(
         forward_s=forward.launched(clock_slowdown, launch_s),
         backward_s=backward.launched(clock_slowdown, launch_s),
-        forward_launched_s=np.array([forward.kernels * launch_s]),
-        backward_launched_s=np.array([backward.kernels * launch_s]),
+        forward_launched_s=np.atleast_1d(forward.kernels * launch_s),
+        backward_launched_s=np.atleast_1d(backward.kernels * launch_s),
         clock_slowdown=clock_slowdown,
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,

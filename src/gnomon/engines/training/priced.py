@@ -40,10 +40,11 @@ def priced(
         cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
         found = rows.batches.at(cp)
         batch, factor = found.batch, found.of_each(each.factor if each else None)
+        host = found.spread_out(each.host if each else 1.0)
         times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch, factor), machine, traits, batch)
         for key, mode in ways:
             parts = stages.in_roles(cuts[key])
-            made = units(parts, name_of(mode), times, machine, batch, traits, stages.weights)
+            made = units(parts, name_of(mode), times, machine, batch, traits, stages.weights, host)
             rows.add(
                 {
                     part: {one.name: found.mean(getattr(unit, one.name)) for one in fields(LayerCost)}

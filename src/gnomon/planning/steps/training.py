@@ -153,9 +153,9 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
             spent += line.time_s.value
             yield line
     host = micros * _for_the_host(step, parts, batch, runs)
-    if host > NOTHING * step.timeline.step_s:
-        spent += host
-        yield _line(step, "kernel launches", _as_drawn(np.ones(1 + step.step_s.draws.size), host), "host")
+    if host[0] > NOTHING * step.timeline.step_s:
+        spent += float(host[0])
+        yield _line(step, "kernel launches", host, "host")
     total = step.timeline.step_s
     reduction = step.timeline.optimizer_start_s - step.timeline.pipeline_s
     beside = {
@@ -173,18 +173,20 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
         yield _line(step, "waiting and gradient sums", drawn, "waiting")
 
 
-def _for_the_host(step: TrainingStep, parts: Mapping[str, Tape], batch: Batch, runs: Mapping[str, int]) -> float:
-    """Seconds of a micro-batch's passes in which the device waits for the host that launches its kernels."""
-    machine, recompute, found = step.machine, step.job.recipe.recompute, 0.0
+def _for_the_host(step: TrainingStep, parts: Mapping[str, Tape], batch: Batch, runs: Mapping[str, int]) -> Floats:
+    """Seconds of a micro-batch's passes in which the device waits for the host that launches its kernels: the central
+    estimate, then its draws."""
+    machine, recompute, found = step.machine, step.job.recipe.recompute, np.zeros(1)
     times = tapes.price([op for tape in parts.values() for op in _all(tape)], machine, batch)
-    made = units(parts, recompute, times, machine, batch, step.traits, step.figures.chunks.stages.weights)
+    weights = step.figures.chunks.stages.weights
+    made = units(parts, recompute, times, machine, batch, step.traits, weights, step.drawn_host)
     contended = sm_contention(machine.chip.sm_count)
     for name, tape in parts.items():
         unit = made[name]
         there = tapes.forward(tape, times, batch, contended)
         back = tapes.backward(tape, mode_of(name, recompute), times, batch, contended)
         device = there.seconds(unit.clock_slowdown) + back.seconds(unit.clock_slowdown)
-        found += runs[name] * float((unit.forward_s + unit.backward_s - device)[0])
+        found = found + runs[name] * (unit.forward_s + unit.backward_s - device)
     return found
 
 

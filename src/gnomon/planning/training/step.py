@@ -11,6 +11,7 @@ import numpy as np
 
 from gnomon.cost.clock import SPREAD
 from gnomon.cost.draws import normals
+from gnomon.cost.host import LAUNCH_SPREAD
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import Profile
 from gnomon.cost.tiers import HOST, rooms
@@ -220,14 +221,18 @@ class TrainingStep:
     def figures(self) -> StepTable:
         job, machine = self.job, self.machine
         one = Grid.of(job.strategy, job.recipe)
-        grid = one.pick(np.zeros(DRAWS + 1, np.int64))
-
-        def drawn(op: Op) -> Floats:
-            return np.concatenate([[1.0], machine.factors(op.name, op.kind, priced_dtype(op))])
-
-        optimizer, dtype = job.recipe.optimizer, job.dtype
-        found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, EachRow(drawn))
+        grid, rows = one.pick(np.zeros(DRAWS + 1, np.int64)), EachRow(self.drawn_op, host=self.drawn_host)
+        found = figures(job.model, job.load, grid, machine, self.traits, job.recipe.optimizer, job.dtype, rows)
         return priced_with(self.applied, self.case, found)
+
+    def drawn_op(self, op: Op) -> Floats:
+        """What each row multiplies the seconds of an operator by."""
+        return np.concatenate([[1.0], self.machine.factors(op.name, op.kind, priced_dtype(op))])
+
+    @property
+    def drawn_host(self) -> Floats:
+        """The same of the host, for launches and hooks around modules."""
+        return np.concatenate([[1.0], np.exp(LAUNCH_SPREAD * normals("host launches"))])
 
     @property
     def case(self) -> TrainingCase:
