@@ -235,3 +235,28 @@ def test_the_second_runner_of_vllm_0_24_offloads_nothing() -> None:
     first = gnomon.import_plan(f"VLLM_USE_V2_MODEL_RUNNER=0 {serve}", on="H100")
     assert first.plan.engine.settings["cpu_offload_gb"] == 4
     assert not first.ignored
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("qwen2.5-7b", "low-rank-weights"),
+        ("qwen2.5-7b", "nano-batches"),
+        ("qwen1.5-moe-a2.7b", "expert-offload"),
+        ("qwen2.5-7b", "nano-batches:first=0.5"),
+    ],
+)
+def test_techniques_that_change_what_reads_the_weights_are_refused(model: str, text: str) -> None:
+    with pytest.raises(InputError, match="changes the operators that read the weights"):
+        gnomon.predict(model, **STEP, settings={"cpu_offload_gb": 2}, techniques=[text])
+
+
+def test_techniques_that_leave_the_weights_alone_are_priced_beside_them() -> None:
+    for settings, text in (
+        ({"cpu_offload_gb": 2}, "grouped-adapters"),
+        ({"offload_group_size": 4}, "nano-batches"),
+    ):
+        plain, both = (
+            gnomon.predict("qwen2.5-7b", **STEP, settings=settings, techniques=texts) for texts in ([], [text])
+        )
+        assert both.time_s.value > plain.time_s.value

@@ -60,3 +60,12 @@ def _dynamic_w(full: Prediction, half: Prediction) -> float:
     kept = 1 - 0.949 + 0.949 * 0.5
     # full = c + d, half = c + d * kept / longer
     return (watts(full) - watts(half)) / (1 - kept / longer)
+
+
+def test_experts_in_host_memory_draw_as_those_on_the_chip_where_all_are_cached() -> None:
+    slow, cached = "clock-limit:share=0.5", "expert-offload:cached=1"
+    alone, both = (
+        gnomon.predict("qwen1.5-moe-a2.7b", on="H200", **PROMPT, techniques=texts) for texts in ([slow], [slow, cached])
+    )
+    assert both.time_s.value == pytest.approx(alone.time_s.value, rel=1e-9)
+    assert both.energy_j.value == pytest.approx(alone.energy_j.value, rel=1e-9)

@@ -69,3 +69,25 @@ def test_a_cache_in_pieces_holds_longer_sequences_and_is_read_in_pieces() -> Non
     assert here.count * float(here.bytes(batch)[0]) == pytest.approx(read + small, rel=1e-3)
     sent = {op.name: float(op.bytes(batch)[0]) for op in ops if op is not here}
     assert sent == {"attention.decode.queries": 4 * 7 * 32 * 64 * 2, "attention.decode.partials": 4 * 7 * 32 * 66 * 4}
+
+
+def test_each_instance_reads_its_share_of_what_is_kept() -> None:
+    """A window of the whole context, not one of each piece."""
+    pieces, window = "distributed-kv-cache:instances=8", "windowed-cache:window=1000,sinks=24"
+    kept, queries = 4 * 1024 * TOKEN_BYTES * LAYERS, cached_bytes() - 4 * (LONG + 1) * TOKEN_BYTES * LAYERS
+    sent = cached_bytes(pieces) - 4 * (LONG + 1) * TOKEN_BYTES * LAYERS / 8 - queries
+    assert cached_bytes(pieces, window) == pytest.approx(kept / 8 + queries + sent, rel=1e-6)
+    both, cut = (
+        gnomon.fit("llama-2-7b", on="A100-40GB", context=4096, techniques=each).max_batch
+        for each in ([pieces, "windowed-cache:window=1000"], ["windowed-cache:window=1000"])
+    )
+    assert both and cut and both == pytest.approx(8 * cut, abs=8)
+
+
+def test_a_cache_in_pieces_keeps_shares_of_sliding_windows() -> None:
+    """Every other layer of Gemma 2 attends to the last 4,096 tokens: of those, too, each instance has its share."""
+    plain, pieces = (
+        gnomon.fit("gemma-2-9b", on="H200", context=8192, techniques=each).max_batch
+        for each in ([], ["distributed-kv-cache:instances=4"])
+    )
+    assert plain and pieces and pieces == pytest.approx(4 * plain, rel=0.01)

@@ -140,6 +140,16 @@ def test_sessions_that_there_is_room_for() -> None:
     assert not gnomon.fit("yi-34b", on="A100", context=4096).techniques
 
 
+def test_sessions_have_the_room_that_weights_leave_on_the_host() -> None:
+    plain, beside = (
+        gnomon.fit("yi-34b", on="A100", context=4096, techniques=["kv-swap", *more])
+        for more in ([], ["streamed-layers"])
+    )
+    each = 4096 * load_model("yi-34b").kv_bytes_per_token(2)
+    fewer = plain.techniques["kv-swap"]["sessions_on_host"] - beside.techniques["kv-swap"]["sessions_on_host"]
+    assert beside.host_bytes > each and fewer == pytest.approx(beside.host_bytes / each, abs=1)
+
+
 def test_fit_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", "yi-34b", "--on", "A100", "--context", "4096", "--with", "kv-swap"]) == 0
     out = capsys.readouterr().out

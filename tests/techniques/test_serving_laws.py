@@ -34,14 +34,15 @@ CASES = (
     ("llama-3.2-1b", "H200:2"),
     ("llama-3.2-1b", "V100-32GB:1"),
     ("llama-3.2-1b", "MI300X:1"),
-    ("llama-3.2-1b", "B200:1"),
-    ("qwen1.5-moe-a2.7b", "H100:1"),
+    ("llama-3.2-1b", "B200:2"),
+    ("qwen1.5-moe-a2.7b", "H100:2"),
     ("deepseek-v2-lite", "H100:1"),
 )
 BATCHES = (Batch.decode(1, 100), Batch.decode(32, 1000), Batch.prefill(2, 300))
 Pair = tuple[Engine, Deployment]
 
 
+SIMULATED = [pair for pair in combinations(SERVING, 2) if all(SERVING[name].simulated for name in pair)]
 TRIALS = [text for one in SERVING.values() for text in tried(one)]
 
 
@@ -178,6 +179,18 @@ def test_two_follow_one_another_in_either_order_or_exclude_each_other(pair: tupl
         assert times[0] == times[1]
         memories = [engine.memory(deployment).parts for engine, deployment in found]
         assert memories[0] == memories[1]
+        assert memories[0]["weights"] >= 0, "no weight leaves the chip twice"
+
+
+@pytest.mark.battery(6)
+@pytest.mark.parametrize("pair", SIMULATED, ids="+".join)
+def test_a_load_sees_the_step_of_two(pair: tuple[str, str]) -> None:
+    if any(other in SERVING[name].excludes for name, other in permutations(pair)):
+        return
+    model, on = next((model, on) for model, on in CASES if usable(model, on, *pair))
+    step = gnomon.predict(model, on=on, phase="decode", batch=1, context=96, techniques=pair).time_s.value
+    load = gnomon.simulate_serving(model, on=on, rate=1e-3, input=64, output=64, requests=5, techniques=pair)
+    assert load.tpot_s["p50"] == pytest.approx(step, rel=0.05)
 
 
 @pytest.mark.parametrize("text", TRIALS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gnomon.cost.governor import OpPower
 from gnomon.cost.machine import Machine
-from gnomon.graph.host_ops import HostRead
+from gnomon.graph.host_ops import HostExperts, HostRead
 from gnomon.graph.ops import Op
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
@@ -22,12 +22,12 @@ class LockedMachine(Machine):
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         found = super().op_seconds(op, batch)
-        if isinstance(op, HostRead):
+        if isinstance(op, HostRead | HostExperts):
             return found  # the operator in it is slowed by itself, the link is not
         return found * (1 + (self.slowdown - 1) * super().op_power(op, batch, found).clocked)
 
     def op_power(self, op: Op, batch: Batch, seconds: Floats) -> OpPower:
-        if isinstance(op, HostRead):
+        if isinstance(op, HostRead | HostExperts):
             return super().op_power(op, batch, seconds)
         full = super().op_power(op, batch, super().op_seconds(op, batch))
         clocked = self.slowdown * full.clocked / (1 + (self.slowdown - 1) * full.clocked)

@@ -40,6 +40,7 @@ WIDEST = 2**24
 """More ranks than any group has."""
 LATENCY_SHARE = 0.4
 """An operator that spends less than this share of its time on arithmetic or memory is bound by neither."""
+ROUNDING = 1 + 1e-9
 SMALL_S = 50e-6
 """A kernel that takes longer is not slow for its latency, but because it runs far from both rates."""
 
@@ -276,7 +277,9 @@ class Machine:
             own = self.op_power(op.alone, batch, own_s)
             return OpPower(np.where(seconds > own_s, 0.0, own.clocked), own.joules)
         if isinstance(op, HostExperts):
-            return OpPower(np.zeros_like(seconds), self.op_power(op.on_chip, batch, seconds).joules)
+            own_s = self.op_seconds(op.on_chip, batch) if op.cached else np.zeros_like(seconds)
+            own = self.op_power(op.on_chip, batch, own_s)
+            return OpPower(np.where(seconds > own_s * ROUNDING, 0.0, own.clocked), own.joules)
         found = op_power(self.profile.power, self.chip, op, batch, seconds / max(op.count, 1))
         linked = op.kind in COLLECTIVES or op.kind in EXCHANGES
         return OpPower(np.zeros_like(seconds) if linked else found.clocked, op.count * found.joules)

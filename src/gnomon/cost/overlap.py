@@ -89,7 +89,7 @@ def overlapped(overlap: Overlap, priced: Sequence[PricedOp]) -> list[PricedOp]:
 
 def _left(one: PricedOp, steps: Floats, share: float, draws: Floats) -> PricedOp:
     time = one.line.time_s
-    left = replace(time, value=time.value * share, draws=time.draws * draws)
+    left = replace(time, value=float(time.value * share), draws=time.draws * draws)
     line = replace(one.line, op=one.line.op + EXPOSED, time_s=left)
     return PricedOp(one.op, line, one.each * steps, one.clocked_s * share)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from gnomon.graph.base import Graph
 from gnomon.graph.dtypes import STATE, width
 from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Op, Shape
@@ -29,6 +31,16 @@ class PartAttention(Attention):
             prefill_context=batch.prefill_context * self.context_share,
         )
 
+    def _context(self, batch: Batch) -> Floats:
+        """Of a window, as of all else, each rank has its share. `batch` has the rank's own tokens."""
+        if self.window is None:
+            return Attention._context(self, batch)
+        share = self.context_share
+        whole = replace(
+            batch, decode_context=batch.decode_context / share, prefill_context=batch.prefill_context / share
+        )
+        return np.asarray(share * Attention._context(self, whole))
+
     def shape(self, batch: Batch) -> Shape:
         return Attention.shape(self, self._own(batch))
 
@@ -39,10 +51,11 @@ class PartAttention(Attention):
         return Attention.bytes(self, self._own(batch))
 
 
-def part_attention(op: Attention, **changes: float) -> PartAttention:
-    """An attention kernel on a part of the cache."""
+def part_attention(op: Attention, context_share: float, **changes: float) -> PartAttention:
+    """An attention kernel on a share of the part of the cache that it had."""
     known: dict[str, Any] = {field.name: getattr(op, field.name) for field in fields(op)}
-    return PartAttention(**known | changes)
+    before = known.get("context_share", 1.0)
+    return PartAttention(**known | changes | {"context_share": before * context_share})
 
 
 def decode_context(graph: Graph, ranks: int) -> Graph:

@@ -60,12 +60,11 @@ class DistributedKvCache(Technique[ServingCase]):
         return apart
 
     def kv_cache(self, used: MemoryUse, case: ServingCase, values: Values) -> MemoryUse:
-        """What a sequence holds here: a piece of it, of which the last block may be partly used on each instance."""
+        """What a sequence holds here: a piece of its blocks, of which the last may be partly used on each instance."""
         plain, instances = used.sequence_blocks, int(values["instances"])
 
         def piece(tokens: int, new: int) -> int:
-            part = ceil(tokens / instances)
-            return plain(part, new) if plain else ceil(part / used.block_tokens)
+            return ceil((plain(tokens, new) if plain else ceil(tokens / used.block_tokens)) / instances)
 
         return replace(used, sequence_blocks=piece)
 

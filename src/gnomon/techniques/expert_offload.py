@@ -59,7 +59,10 @@ class ExpertOffload(Technique[ServingCase]):
                   floor=0.001),
     )  # fmt: skip
     changes = frozenset({"weight bytes"})
-    excludes = ("low-rank-weights", "sparse-weights", "rotated-fp4", "dequantize-on-the-fly")
+    excludes = (
+        "low-rank-weights", "sparse-weights", "rotated-fp4", "dequantize-on-the-fly", "grouped-adapters",
+        "streamed-layers",
+    )  # fmt: skip
 
     def reject(self, case: ServingCase, values: Values) -> Iterator[Rejection]:
         yield not case.model.is_moe, f"{case.model.name} has no experts"

@@ -72,9 +72,10 @@ class KvSwap(Technique[ServingCase]):
         each = used.sequence_bytes(context, 1)
         if each <= 0 or case.pool.machine is None:
             return {}
+        room = rooms(case.pool.machine)[HOST] - used.host_bytes
         return {
             "sessions_in_cache": max(used.kv_blocks, 0) // max(used.blocks_of(context), 1),
-            "sessions_on_host": rooms(case.pool.machine)[HOST] // (each * _neighbours(case)),
+            "sessions_on_host": max(room, 0.0) // (each * _neighbours(case)),
             "switch_s": switch_s(case, each, values),
         }
 

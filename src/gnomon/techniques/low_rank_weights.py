@@ -40,7 +40,7 @@ class LowRankWeights(Technique[ServingCase]):
             "share", "of a matrix's weights that its factors have", default=0.5, low=0.05, high=1.0, tried=(0.5,)
         ),
     )
-    excludes = ("dequantize-on-the-fly", "sparse-weights")
+    excludes = ("dequantize-on-the-fly", "sparse-weights", "streamed-layers")
     searched = False
     """Which share a network bears is not predicted, and less is always faster."""
     changes = frozenset({"flops", "weight bytes", "precision"})

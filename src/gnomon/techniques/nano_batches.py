@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import ServingCase
+from gnomon.graph.host_ops import HostExperts
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.ops import Collective, Op, Rows
 from gnomon.graph.sizes import TOKENS
@@ -112,13 +114,15 @@ class NanoBatches(Technique[ServingCase]):
 def _in_two(ops: Sequence[Op], first: float) -> Iterator[Op]:
     """What follows the tokens of a layer once per nano-batch; attention works request by request and stays whole."""
     for op in ops:
-        sized = [name for name in ("m", "rows", "tokens") if isinstance(getattr(op, name, None), Rows)]
-        size = getattr(op, sized[0]) if sized else None
+        run = op.op if isinstance(op, HostExperts) else op
+        sized = [name for name in ("m", "rows", "tokens") if isinstance(getattr(run, name, None), Rows)]
+        size = getattr(run, sized[0]) if sized else None
         if size is None or size.of != TOKENS.of or op.name.startswith(ENDS):
             yield op
             continue
         for share in (first, 1 - first):
-            yield replace(op, **{sized[0]: replace(size, factor=size.factor * share)})
+            part: Any = replace(run, **{sized[0]: replace(size, factor=size.factor * share)})
+            yield replace(op, op=part) if isinstance(op, HostExperts) else part
 
 
 TECHNIQUES = (NanoBatches(),)

@@ -32,7 +32,8 @@ class SemiDisaggregated(Technique[ServingCase]):
         Parameter("chunk", "tokens of prompts that run beside a decode step", default=512.0, low=16.0, high=8192.0,
                   whole=True),
     )  # fmt: skip
-    excludes = ("shortest-first", "deadline-first", "reserve-output")
+    excludes = ("shortest-first", "deadline-first", "reserve-output", "nano-batches", "streamed-layers")
+    """Prompts and decodes are at different layers at a time, and each has a share of the processors already."""
     searched = False
     changes = frozenset({"schedule"})
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from gnomon.cost.host_link import LINK_SPREAD, ROOM, host_bytes_s
 from gnomon.cost.prefetch import CopySchedule, PrefetchCost
 from gnomon.engines.base import Deployment, StageWork
+from gnomon.engines.techniques import NO_TECHNIQUES
+from gnomon.engines.vllm.degrees import stage_work
 from gnomon.engines.vllm.drafts import NONE
 from gnomon.engines.vllm.offloaders import PREFETCH, UVA, backend
 from gnomon.engines.vllm.weights import StageWeights, cut_tensor, padding, stages
@@ -189,6 +191,8 @@ def _not_priced(deployment: Deployment) -> str:
         return "weights on the host are not priced with GEMM kernels of a technique"
     if deployment.techniques.streams_weights:
         return "a technique streams the weights already"
+    if deployment.techniques and _read_otherwise(deployment, counted=how == UVA):
+        return "a technique changes the operators that read the weights"
     if how == PREFETCH and settings["enable_lora"]:
         return "vLLM does not prefetch weights of layers that adapters are added to"
     if how == PREFETCH and deployment.strategy.dp > 1:
@@ -197,6 +201,22 @@ def _not_priced(deployment: Deployment) -> str:
         name = deployment.model.name
         return f"weights on the host are priced for layers of softmax attention, and {name} has others"
     return ""
+
+
+def _read_otherwise(deployment: Deployment, *, counted: bool) -> bool:
+    """Whether techniques change which operators read the weights of layers, or, where that is `counted`, how often."""
+
+    def readers_of(one: Deployment) -> list[dict[str, list[int]]]:
+        found: list[dict[str, list[int]]] = []
+        for stage in stage_work(one):
+            found.append({})
+            for op in stage.graph.ops:
+                if isinstance(op, Gemm | Experts):
+                    found[-1].setdefault(op.name, []).append(op.count)
+        return found
+
+    own, plain = readers_of(deployment), readers_of(replace(deployment, techniques=NO_TECHNIQUES))
+    return own != plain if counted else [set(each) for each in own] != [set(each) for each in plain]
 
 
 def _plain(block: Block) -> bool:
