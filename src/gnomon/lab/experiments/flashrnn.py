@@ -20,10 +20,10 @@ EAGER, GRAPH, FUSED, CUDNN = "eager", "CUDA graph", "one kernel", "cuDNN, one fu
 GATES, ROWS = 4, 16
 WARPS = (4, 8)
 STEP_KERNELS = 13
-"""Of an eager step: the product, three sigmoids, two hyperbolic tangents, three products, a sum, two changes of format
-and the output's copy."""
+"""Of an eager step: the product, three sigmoids, two hyperbolic tangents, three multiplications, a sum, two changes of
+format and the output's copy."""
 STEP_CYCLES = 750.0
-"""Of a fused step: four dependent products of 64 (132), the hidden state through shared memory (160), a chain of
+"""Of a fused step: four dependent matmuls of 64 (132), the hidden state through shared memory (160), a chain of
 exponentials and divisions (200), and half as much again for what overlaps badly."""
 BOUND = 0.15
 """Of the outputs' root mean square: bf16 hidden states, rounded in every step."""

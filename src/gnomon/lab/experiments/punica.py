@@ -1,4 +1,4 @@
-"""Punica: the low-rank terms of many adapters in one batch, by two kernels, against a loop and batched products."""
+"""Punica: the low-rank terms of many adapters in one batch, by two kernels, against a loop and batched GEMMs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ TILE = 4096
 LATENCY_S = 0.7e-6
 """Of a load from memory that another one's result is the address of: an adapter's index, then its weights."""
 BOUND = 0.06
-"""Of the outputs' root mean square: bf16 outputs up to five times as large, and bf16 between the products."""
+"""Of the outputs' root mean square: bf16 outputs up to five times as large, and bf16 between the GEMMs."""
 BF16 = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Adapters:
+class AdapterWeights:
     """Weights of adapters: down and up [adapters, rank, width] in bf16."""
 
     down: Any
     up: Any
 
 
-Way = Callable[[Any, Adapters], Any]
+Way = Callable[[Any, AdapterWeights], Any]
 """Adds the low-rank terms of a batch to its outputs."""
 
 
@@ -56,24 +56,24 @@ class Served:
     segments: tuple[tuple[int, int, int], ...]
     """Adapter, first row and the one after the last."""
 
-    def loop(self, out: Any, adapters: Adapters) -> Any:
-        """Each adapter's rows by two products, the second added to the output."""
+    def loop(self, out: Any, adapters: AdapterWeights) -> Any:
+        """Each adapter's rows by two GEMMs, the second added to the output."""
         for one, first, last in self.segments:
             out[first:last].addmm_(self.x[first:last] @ adapters.down[one].T, adapters.up[one])
         return out
 
-    def gathered(self, out: Any, adapters: Adapters) -> Any:
-        """Each row's adapter gathered, then two batched products."""
+    def gathered(self, out: Any, adapters: AdapterWeights) -> Any:
+        """Each row's adapter gathered, then two batched GEMMs."""
         down, up = adapters.down[self.which], adapters.up[self.which]
         out[:, None].baddbmm_(self.torch.bmm(self.x[:, None], down.transpose(1, 2)), up)
         return out
 
-    def grouped(self, out: Any, adapters: Adapters) -> Any:
+    def grouped(self, out: Any, adapters: AdapterWeights) -> Any:
         """PyTorch's GEMM of groups of rows, without copies."""
         narrow = self.torch._grouped_mm(self.x, adapters.down.transpose(1, 2), offs=self.ends)
         return out.add_(self.torch._grouped_mm(narrow, adapters.up, offs=self.ends))
 
-    def two(self, splits: int, out: Any, adapters: Adapters) -> Any:
+    def two(self, splits: int, out: Any, adapters: AdapterWeights) -> Any:
         """Two Triton kernels."""
         from gnomon.lab.kernels import adapters as kernels
 
@@ -89,7 +89,7 @@ class Served:
         )
         return out
 
-    def definition(self, out: Any, adapters: Adapters) -> Any:
+    def definition(self, out: Any, adapters: AdapterWeights) -> Any:
         """In fp64, row by row."""
         down, up = (each.double() for each in (adapters.down, adapters.up))
         rows = [(self.x[row].double() @ down[int(one)].T) @ up[int(one)] for row, one in enumerate(self.which.tolist())]
@@ -146,7 +146,7 @@ NOTES = (
 )
 
 
-def _timed(bench: Bench, served: Served, copies: list[Adapters], what: str) -> tuple[Ways, str | None]:
+def _timed(bench: Bench, served: Served, copies: list[AdapterWeights], what: str) -> tuple[Ways, str | None]:
     """Each way checked and timed; the faster number of splits of the two kernels."""
     torch, ways = bench.torch, Ways(bench)
     out = bench.normal(*served.x.shape, dtype=torch.bfloat16, generator=bench.generator(SEED + 92))
@@ -168,14 +168,14 @@ def _timed(bench: Bench, served: Served, copies: list[Adapters], what: str) -> t
     return ways, ways.fastest(tuple(kernels))
 
 
-def _cold(bench: Bench, call: Way, out: Any, copies: list[Adapters]) -> LabRun:
+def _cold(bench: Bench, call: Way, out: Any, copies: list[AdapterWeights]) -> LabRun:
     timing: Timing | None = bench.kernel(lambda i: call(out, copies[i]), len(copies))
     if timing is None:
         return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
     return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
 
 
-def _drawn(bench: Bench, sizes: Mapping[str, int], rank: int) -> list[Adapters]:
+def _drawn(bench: Bench, sizes: Mapping[str, int], rank: int) -> list[AdapterWeights]:
     """As many copies of the adapters as memory is needed to find them cold."""
     torch, generator = bench.torch, bench.generator(SEED + 90)
     batch, width = sizes["batch"], sizes["width"]
@@ -185,7 +185,7 @@ def _drawn(bench: Bench, sizes: Mapping[str, int], rank: int) -> list[Adapters]:
         return bench.normal(batch, rank, width, dtype=torch.bfloat16, generator=generator, scale=inner**-0.5)
 
     count = copies_for(nbytes) if bench.timed else 1
-    return [Adapters(down=drawn(width), up=drawn(rank)) for _ in range(count)]
+    return [AdapterWeights(down=drawn(width), up=drawn(rank)) for _ in range(count)]
 
 
 def _served(bench: Bench, sizes: Mapping[str, int], popularity: str) -> Served:
@@ -235,8 +235,8 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
         plain = sum(gemm_s(machine, count, rank, width) + gemm_s(machine, count, width, rank) for count in counts)
     elif shape["plain"] == GATHERED:
         copied = 2 * stream_s(machine, len(counts) * side, batch * side)
-        products = gemm_s(machine, 1, rank, width, batch=batch) + gemm_s(machine, 1, width, rank, batch=batch)
-        plain = copied + products
+        multiplied = gemm_s(machine, 1, rank, width, batch=batch) + gemm_s(machine, 1, width, rank, batch=batch)
+        plain = copied + multiplied
     else:
         return None
     read = len(counts) * side

@@ -188,15 +188,15 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     machine, width, tokens = torch_machine(chip), int(row.shape["width"]), int(row.shape["tokens"])
     wide, size = RATIO * width, 2.0 * RATIO * width * width
     multiplied = 2 * (gemm_s(machine, tokens, wide, width) + gemm_s(machine, tokens, width, wide))
-    learnt = gemm_s(machine, wide, width, tokens) + gemm_s(machine, width, wide, tokens)
+    by_weight = gemm_s(machine, wide, width, tokens) + gemm_s(machine, width, wide, tokens)
     inner = 2.0 * tokens * wide
     activation = stream_s(machine, inner, inner) + stream_s(machine, 2 * inner, inner)
     # Each of both layers: a transposed copy, and two matrices read and written at 9/16 of their size.
     compressed = 2 * (stream_s(machine, size, size) + 2 * stream_s(machine, size, 0.5625 * size))
     scores = 2 * PATTERNS * size / 2 / 16 * 4
     search = 2 * (stream_s(machine, size, 2 * size) + stream_s(machine, 2 * size + scores, scores))
-    plain = multiplied + learnt + activation
-    mine = multiplied / semi.SPARSE_OVER_DENSE + learnt + activation + compressed + search / REFRESHED
+    plain = multiplied + by_weight + activation
+    mine = multiplied / semi.SPARSE_OVER_DENSE + by_weight + activation + compressed + search / REFRESHED
     by = f"GEMMs of {chip.name}, sparse ones {semi.SPARSE_OVER_DENSE:g}x as fast as published for Hopper, compressing"
     return Predicted.of_seconds(plain, mine, by)
 

@@ -16,9 +16,9 @@ from gnomon.spec import Chip
 FP32, TF32, FP16, BF16, FP8, INT8 = "fp32", "tf32", "fp16", "bf16", "fp8", "int8"
 FORMATS = (TF32, FP16, BF16, FP8, INT8)
 WHOLE = 3
-"""Operands are whole numbers up to this: products and their sums are exact in every format with fp32 or int32 sums."""
+"""Operands are whole numbers up to this: a GEMM of them is exact in every format with fp32 or int32 sums."""
 FP8_BOUND = 0.05
-"""Hopper sums products of fp8 in fewer bits than fp32 has."""
+"""Hopper's GEMMs in fp8 sum in fewer bits than fp32 has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     side = sizes["side"]
     checks = [*_accumulation(bench)]
     ways = Ways(bench)
-    bench.tell("products of whole numbers")
+    bench.tell("GEMMs of whole numbers")
     whole = _operands(bench, side, "whole")
     few = min(side, 64)
     truth = whole.a[:few].double() @ whole.b.double().T
@@ -81,11 +81,11 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         found = ways.attempt(f"{form} of whole numbers", whole.call(form))
         if found is not None:
             if form == FP8:
-                checks.append(close("fp8: products of whole numbers", found[:few], truth, FP8_BOUND))
+                checks.append(close("fp8: GEMMs of whole numbers", found[:few], truth, FP8_BOUND))
                 continue
             exact = truth.to(found.dtype).double()
             wrong = float((found[:few].double() != exact).sum())
-            checks.append(Check(what=f"{form}: products of whole numbers that differ", difference=wrong, bound=0.0))
+            checks.append(Check(what=f"{form}: GEMMs of whole numbers that differ", difference=wrong, bound=0.0))
     del whole, truth
     for contents in ("random", "zeros"):
         operands = _operands(bench, side, contents)
@@ -125,7 +125,7 @@ def _compared(planned: tuple[LabRow, ...], ways: Ways) -> Iterator[Compared]:
 
 
 def _accumulation(bench: Bench) -> Iterator[Check]:
-    """Numeric behaviour: sums of products of bf16 numbers are kept in more than bf16."""
+    """Numeric behaviour: sums of a GEMM of bf16 numbers are kept in more than bf16."""
     torch, k = bench.torch, 4096
     ones = torch.ones(16, k, dtype=torch.bfloat16, device=bench.device)
     small = torch.full((16, k), 2.0**-8, dtype=torch.bfloat16, device=bench.device)
@@ -160,7 +160,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
 EXPERIMENT = Experiment(
     slug="tensor-core-dissection",
     title="Dissecting tensor cores: GEMM rates by format and contents",
-    checks="products of whole numbers are exact in every format but fp8, sums are kept in more than bf16",
+    checks="GEMMs of whole numbers are exact in every format but fp8, sums are kept in more than bf16",
     claim=LabClaim(
         what="an A100's mma reaches 98% of its peak in fp16, int8 twice and tf32 half of that rate",
         comparable=False,

@@ -228,7 +228,7 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
     found = []
     for kind, size, count in _cases(sizes):
         shape = {"kind": kind, "size": size, "count": count}
-        name = f"{count} crops" if kind == CROPS else f"{count} products over {size} values"
+        name = f"{count} crops" if kind == CROPS else f"{count} multiplications over {size} values"
         other = (BATCHED, CAPTURED) if kind == CROPS else (EAGER, COMPILED)
         pairs = ((EAGER, FUSED), (GRAPH, CAPTURED), other)
         found += [

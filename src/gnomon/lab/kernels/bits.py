@@ -2,8 +2,8 @@
 """A Triton kernel for one row times weights of one to eight bits.
 
 Codes are stored as pieces of 4, 2 and 1 bits, each in words of its own: 32 / bits codes of consecutive rows share a
-word. A product with a code is the sum of products with its pieces, so no code is put together. A piece is not shifted
-down: its bits are set where they are into the mantissa of 2^23, and the input is scaled by as much.
+word. An input times a code is the sum of the input times each of its pieces, so no code is put together. A piece is not
+shifted down: its bits are set where they are into the mantissa of 2^23, and the input is scaled by as much.
 """
 
 import triton
@@ -16,7 +16,7 @@ OFFSET = tl.constexpr(8388608.0)
 
 @triton.jit
 def _piece(x, words, group, n, columns, there, total, BITS: tl.constexpr, SHIFT: tl.constexpr):
-    """Add the products of a group's inputs with one piece of its codes."""
+    """Add a group's inputs times one piece of its codes."""
     PER: tl.constexpr = 32 // BITS
     WORDS: tl.constexpr = GROUP // PER
     index = tl.arange(0, WORDS)
@@ -60,13 +60,13 @@ def vector(
     rows = tl.arange(0, GROUP)
     for group in range(first, last):
         inputs = tl.sum(tl.load(x + group * GROUP + rows).to(tl.float32), axis=0)
-        products = tl.zeros((BLOCK_N,), dtype=tl.float32)
+        partial = tl.zeros((BLOCK_N,), dtype=tl.float32)
         if HIGH > 0:
-            products = _piece(x, high, group, n, columns, there, products, HIGH, MIDDLE + LOW)
+            partial = _piece(x, high, group, n, columns, there, partial, HIGH, MIDDLE + LOW)
         if MIDDLE > 0:
-            products = _piece(x, middle, group, n, columns, there, products, MIDDLE, LOW)
+            partial = _piece(x, middle, group, n, columns, there, partial, MIDDLE, LOW)
         if LOW > 0:
-            products = _piece(x, low, group, n, columns, there, products, LOW, 0)
+            partial = _piece(x, low, group, n, columns, there, partial, LOW, 0)
         scale = tl.load(scales + group * n + columns, mask=there, other=0.0).to(tl.float32)
-        total += (products - inputs * (1 << (HIGH + MIDDLE + LOW - 1))) * scale
+        total += (partial - inputs * (1 << (HIGH + MIDDLE + LOW - 1))) * scale
     tl.store(out + tl.program_id(1) * n + columns, total, mask=there)

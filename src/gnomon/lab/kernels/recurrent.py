@@ -25,7 +25,7 @@ def lstm(
     dim], by which a hidden state is multiplied from the left; gates in the order input, forget, cell, output; out
     [steps, batch, heads, dim].
 
-    The next step's inputs are loaded before this step's products.
+    The next step's inputs are loaded before this step's matmuls.
     """
     head = tl.program_id(0)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)

@@ -217,7 +217,7 @@ class Pricer:
         if not asked.size:
             return
         narrow = gemm_format(dtype).inputs < WIDTH["bf16"]
-        why = f"how long narrowing takes beside {dtype} products on {self.pool.chip.name} is not fitted"
+        why = f"how long narrowing takes beside {dtype} GEMMs on {self.pool.chip.name} is not fitted"
         if not (narrow and fitted):
             raise InputError(
                 why if narrow else f"activations of {dtype} GEMMs are not quantised",
