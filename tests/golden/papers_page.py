@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.golden.cluster_pages import FOLDER, overview, pages, table
 
 import gnomon
 from gnomon.papers.base import STATUSES
-from gnomon.papers.build import build
+from gnomon.papers.build import build, stored_counts
+from gnomon.papers.entries import papers, reproduced
 from gnomon.report.papers import amount, beside_words, in_short, within
 from gnomon.report.text import Notes
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
+README = PAGE.parents[1] / "README.md"
 
 INTRO = (
     "# Papers",
@@ -72,6 +75,22 @@ def counts(results: Mapping[str, Any]) -> dict[str, Any]:
     """What the index stores of papers as they come out."""
     names = ("headline", "median_error", "holds")
     return {one["slug"]: {name: one[name] for name in names} for one in results["results"]}
+
+
+def readme_words() -> str:
+    """What README.md says of papers, by what is stored in the index."""
+    known, computed = papers(), reproduced()
+    ran = [entry for entry in gnomon.papers(status="executed").to_dict()["papers"] if entry["slug"] in computed]
+    each = [counts for counts in stored_counts().values() if counts]
+    checked, held, left = (sum(one["headline"][name] for one in each) for name in ("checked", "within", "left_out"))
+    error = median([one["median_error"] for one in each if one["median_error"] is not None])
+    return (
+        f"- **Papers**: of {len(known)} in the index, Gnomon computes the figures of {len(computed)}, {len(ran)} of "
+        f"which it has also run on a GPU. Of the claims of their abstracts {checked} are checked, {held} of them "
+        f"within tolerance, and {left} are left out; the median error of a paper is {error:.0%}. "
+        "[docs/papers.md](docs/papers.md) has every figure, with the reason for each miss. The other "
+        f"{len(known) - len(computed)} are entries to search: nothing is said of whether they hold."
+    )
 
 
 def _computed(answer: Mapping[str, Any]) -> list[str]:
@@ -134,4 +153,7 @@ if __name__ == "__main__":
         (FOLDER / name).write_text(text, encoding="utf-8")
     for old in set(FOLDER.iterdir()) - {FOLDER / name for name in written}:
         old.unlink()
+    lines = README.read_text(encoding="utf-8").split("\n")
+    lines = [readme_words() if line.startswith("- **Papers**: ") else line for line in lines]
+    README.write_text("\n".join(lines), encoding="utf-8")
     print(f"{PAGE.name}: {len(found['results'])} papers computed")
