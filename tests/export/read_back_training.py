@@ -16,7 +16,7 @@ from gnomon.spec.answers import TrainingReport
 Parse = Callable[[Sequence[str]], Any]
 OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
 CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "all_gather": "allgather"}
-SEVERAL = ("--cp-comm-type", "--hierarchical-context-parallel-sizes")
+SEVERAL = ("--cp-comm-type", "--hierarchical-context-parallel-sizes", *megatron_flags.LISTS)
 DESTS = {
     "--fp8-format": "fp8",
     "--fp4-format": "fp4",
@@ -34,7 +34,7 @@ def our_parser() -> Parse:
         off = flag == "--disable-bias-linear"
         parser.add_argument(flag, action="store_false" if off else "store_true", dest=DESTS.get(flag))
     whole = (*megatron_flags.WHOLE, *megatron_flags.SIZES)
-    for flags, kind in ((whole, int), (megatron_flags.NUMBERS, float), (megatron_flags.TEXTS, str)):
+    for flags, kind in ((whole, int), (megatron_flags.NUMBERS, float), ((*megatron_flags.TEXTS, *megatron_flags.LISTS), str)):
         for flag in flags:
             parser.add_argument(flag, type=kind, nargs="+" if flag in SEVERAL else None, dest=DESTS.get(flag))
     for flag, choices in megatron_flags.CHOICES.items():

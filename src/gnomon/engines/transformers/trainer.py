@@ -47,7 +47,10 @@ def main() -> None:
     config = AutoConfig.from_pretrained(run.model_config)
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, run.weights))
     model.config.use_cache = False
-    Trainer(model=model, args=arguments, train_dataset=RandomTokens(config.vocab_size, run.sequence_length)).train()
+    tokens = RandomTokens(config.vocab_size, run.sequence_length)
+    trainer = Trainer(model=model, args=arguments, train_dataset=tokens)
+    trainer.train()
+    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -96,9 +96,10 @@ def main() -> None:
     model.config.use_cache = False
     rows = [json.loads(line) for line in Path(run.sequences).read_text().splitlines()]
     collator = Collator(run.packing, run.sequence_length)
-    Trainer(
-        model=model, args=arguments, train_dataset=RandomTokens(config.vocab_size, rows), data_collator=collator
-    ).train()
+    tokens = RandomTokens(config.vocab_size, rows)
+    trainer = Trainer(model=model, args=arguments, train_dataset=tokens, data_collator=collator)
+    trainer.train()
+    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":
