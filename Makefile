@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results lab-keep help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden references accuracy modules catalog hardware fit-page papers clean
+.PHONY: lab-results lab-keep help setup demo test test-heavy test-stored test-all replay fuzz check format bench test-oracles profiles golden references accuracy modules catalog hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ demo: $(STAMP) ## plan a deployment, open one of its numbers, plan a training ru
 
 test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --ignore=tests/oracles
+
+test-heavy: $(DEV_STAMP) ## run the tests that take a second or more each: searches, tuning, whole programs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --ignore=tests/oracles -m 'heavy and not slow'
 
 test-stored: $(DEV_STAMP) ## README, pages, papers and shipped profiles are what their sources make of them
 	$(BIN)/python -m pytest -q -n $(JOBS) --whole -m slow tests/golden tests/calibrate tests/papers tests/tools

@@ -92,6 +92,7 @@ def test_a_closed_loop_has_a_request_of_every_client_under_way() -> None:
     assert per_chip(10, 101, 1.0, 0.01, 1) == pytest.approx(505)
 
 
+@pytest.mark.heavy
 def test_pools_are_simulated() -> None:
     case = case_of(row(concurrency="64"))
     rows = {one["what"]: one for one in disaggregated.compare(case)}

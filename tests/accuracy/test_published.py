@@ -28,6 +28,7 @@ def test_flops_agree_with_those_of_the_operators(name: str) -> None:
     assert ours == pytest.approx(counted_flops(model, load), rel=1e-3)
 
 
+@pytest.mark.heavy
 def test_without_measurements(tmp_path: Path) -> None:
     found = training_steps(tmp_path)
     assert found["measured"] == []

@@ -48,6 +48,7 @@ def test_a_table_is_cut_the_same_every_time() -> None:
     assert (first.columns["time_us"] == second.columns["time_us"]).all()
 
 
+@pytest.mark.heavy
 def test_errors_by_table_and_by_size() -> None:
     found = operators([(long(table()), H100)], LeftOut())
     (row,) = found["tables"]

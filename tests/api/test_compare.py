@@ -41,6 +41,7 @@ def interval(answer: SideBySide, figure: str) -> dict[str, float]:
     return next(row["values"][0] for row in answer.rows if row["figure"] == figure)
 
 
+@pytest.mark.heavy
 def test_serving_plans_under_the_first_ones_load(plan: Plan, tmp_path: Path) -> None:
     other = replace(plan, id="other", strategy=replace(plan.strategy, tp=2), load=replace(plan.load, rate_per_s=1.0))
     write_plan(other, tmp_path / "other.yaml")
@@ -71,6 +72,7 @@ def test_a_load_that_is_given_goes_before_the_plans_own(plan: Plan) -> None:
     assert values(short, "TTFT p50")[0] < values(usual, "TTFT p50")[0]
 
 
+@pytest.mark.heavy
 def test_a_trace_is_a_load(plan: Plan, tmp_path: Path) -> None:
     rows = "".join(f"{0.2 * n},{100 + n % 7},{8 + n % 5}\n" for n in range(600))
     (tmp_path / "trace.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
@@ -81,6 +83,7 @@ def test_a_trace_is_a_load(plan: Plan, tmp_path: Path) -> None:
     assert values(faster, "TTFT p90")[0] > values(found, "TTFT p90")[0]
 
 
+@pytest.mark.heavy
 def test_what_a_plan_was_chosen_by_comes_out_again() -> None:
     asked: dict[str, Any] = {"rate": 4, "input": 512, "output": 64, "slo": "ttft_p90=1s,tpot_p90=50ms"}
     best = gnomon.plan_serving("llama-3.1-8b", fleet="H100:2", **asked)
@@ -144,6 +147,7 @@ def test_simulated_loads_have_their_intervals() -> None:
     assert (row["values"][1]["low"], row["values"][1]["high"]) == answers[1].bands["output_tokens_per_s"]["mean"]
 
 
+@pytest.mark.heavy
 def test_more_than_two(plan: Plan) -> None:
     plans = [replace(plan, id=f"{tp}", strategy=replace(plan.strategy, tp=tp)) for tp in (2, 4, 8)]
     found = compare(*plans)
@@ -239,6 +243,7 @@ def test_plans_of_pools_have_the_figures_of_their_simulation() -> None:
     assert "pools.1.chip" not in fields
 
 
+@pytest.mark.heavy
 def test_a_plan_of_pools_stands_beside_one_of_a_single_pool(plan: Plan) -> None:
     """Two pools of equal replicas do what one pool of all of them does."""
     (pool,) = plan.each_pool
@@ -252,6 +257,7 @@ def test_a_plan_of_pools_stands_beside_one_of_a_single_pool(plan: Plan) -> None:
     assert rows["tokens/s"]["ratios"][1] == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("rate", [8.0, 16.0, 60.0])
 def test_a_plan_written_as_pools_has_the_figures_of_the_same_plan_in_one(rate: float) -> None:

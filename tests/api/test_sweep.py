@@ -48,6 +48,7 @@ def test_each_line_is_the_answer_to_its_question(steps: Path) -> None:
             assert row["error"] == told and "answer" not in row
 
 
+@pytest.mark.heavy
 def test_processes_write_the_same_bytes(steps: Path, tmp_path: Path) -> None:
     report = sweep(STEPS, out=tmp_path / "jobs.jsonl", jobs=3)
     assert (tmp_path / "jobs.jsonl").read_bytes() == steps.read_bytes()

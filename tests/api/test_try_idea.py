@@ -256,6 +256,7 @@ def check_training(name: str, model: str, on: str) -> None:
         assert baseline == ([canonical(found.against)] if found.against else [])
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(8)
 @pytest.mark.parametrize(("model", "on"), SERVED)
 def test_what_is_shown_of_serving_runs(model: str, on: str) -> None:

@@ -24,6 +24,7 @@ def found() -> TunedPlan:
     return gnomon.tune(COMMAND, on="H100:2", slo=GOALS, **LOAD)
 
 
+@pytest.mark.heavy
 def test_the_running_plan_is_measured(found: TunedPlan) -> None:
     plan = found.now.plan
     assert (plan.replicas, plan.engine.settings["enforce_eager"]) == (2, True)
@@ -93,6 +94,7 @@ def test_changes_and_search_say_how_far_they_are() -> None:
     assert all(0 <= done <= total for done, total in told)
 
 
+@pytest.mark.heavy
 def test_goals_that_are_missed() -> None:
     found = gnomon.tune("vllm serve llama-3.1-8b --max-num-seqs 4", on="L40S", slo="ttft_p90=300ms", **LOAD)
     assert not found.now.feasible
@@ -116,6 +118,7 @@ def test_refused(words: dict[str, Any], where: str) -> None:
     assert where in caught.value.where
 
 
+@pytest.mark.heavy
 def test_the_command_prints_and_keeps_its_best_plan(found: TunedPlan, capsys: pytest.CaptureFixture[str]) -> None:
     load = [word for name, value in LOAD.items() for word in (f"--{name}", str(value))]
     assert run(["tune", COMMAND, "--on", "H100:2", "--slo", GOALS, *load]) == 0
@@ -137,6 +140,7 @@ def test_commands_are_compared_with_plans() -> None:
         gnomon.compare("examples/plan.yaml", "examples/plan.yaml", on="H100")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("command", "wanted"),
     [
@@ -160,6 +164,7 @@ def test_commands_of_other_engines(command: str, wanted: str) -> None:
     assert found.best is not None and found.best.plan.engine.name == found.now.plan.engine.name
 
 
+@pytest.mark.heavy
 def test_engines_side_by_side() -> None:
     commands = ("vllm serve llama-3.1-8b", "sglang serve llama-3.1-8b", "trtllm-serve llama-3.1-8b")
     found = gnomon.compare(*commands, on="H100", **LOAD)

@@ -35,6 +35,7 @@ def test_a_file_holds_everything(measured: Measured) -> None:
         assert load.requests.rate_per_s == pytest.approx(load.rate_per_s, rel=0.2)
 
 
+@pytest.mark.heavy
 def test_a_file_makes_the_round_trip(measured: Measured, tmp_path: Path) -> None:
     assert measured.to_dict() == json.loads(FILE.read_text())
     copy = tmp_path / "copy.json"
@@ -52,6 +53,7 @@ def test_what_was_measured_is_answered_though_its_file_fails(
     assert caught.value.answer.to_dict() == compare(measured).to_dict()
 
 
+@pytest.mark.heavy
 def test_parts(measured: Measured) -> None:
     answer = compare(measured).to_dict()
     assert answer["schema"] == "gnomon.verify/1"

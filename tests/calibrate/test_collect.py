@@ -84,6 +84,7 @@ def test_killed_and_resumed(tmp_path: Path, unbroken: tuple[str, str, str], ever
     assert _profile(path) == made
 
 
+@pytest.mark.heavy
 def test_time_that_is_used_up_stays_used_up(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole.csv", tmp_path / "broken.csv"
     counts = _run(whole, budget_s=5.0)
@@ -98,6 +99,7 @@ def test_time_that_is_used_up_stays_used_up(tmp_path: Path) -> None:
     assert _run(broken, budget_s=1e9)["left"] == 0
 
 
+@pytest.mark.heavy
 def test_rounds_are_chosen_where_the_fit_is_in_doubt(unbroken: tuple[str, str, str]) -> None:
     lines = [json.loads(line) for line in unbroken[1].splitlines()]
     chosen = [line for line in lines if "design" in line]

@@ -78,6 +78,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCard:
     return watched
 
 
+@pytest.mark.heavy
 def test_a_card_is_measured_and_its_profile_is_used(machine: FakeCard, tmp_path: Path) -> None:
     ticks: list[tuple[int, int, str]] = []
     out, most = tmp_path / "t.csv", designs(["moe"], vllm=False)[0].most

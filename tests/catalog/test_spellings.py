@@ -41,6 +41,7 @@ def test_a_spelling_finds_the_chip_that_is_meant(spelling: str, name: str) -> No
     assert catalog.chip(spelling).name == name
 
 
+@pytest.mark.heavy
 def test_every_published_spelling_is_stored() -> None:
     if not truth().is_dir():
         pytest.skip("the published tables are not here; GNOMON_TRUTH can name their folder")

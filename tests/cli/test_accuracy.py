@@ -38,6 +38,7 @@ def test_a_part_is_recomputed_whole_and_by_its_name(words: tuple[str, ...], caps
     assert err.startswith("error: --part: ")
 
 
+@pytest.mark.heavy
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site, path = tmp_path / "site", tmp_path / "page.md"
     assert run(["accuracy", "--out", str(path), "--page", str(site), "--chip", "H200"]) == 0

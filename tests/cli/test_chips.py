@@ -133,6 +133,7 @@ def completed(shell: str, line: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.heavy
 def test_names_for_the_shell() -> None:
     assert completed("bash", "gnomon predict m --on GB3") == ["GB300", "GB300-SXM", "GB300-279GB", "GB300-NVL72"]
     assert "H100:8,L40S" in completed("bash", "gnomon plan serve m --fleet H100:8,L40")

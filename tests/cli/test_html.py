@@ -128,6 +128,7 @@ def test_a_page_beside_the_answer(line: str, folder: Path) -> None:
     assert not [file for file in folder.iterdir() if file.name.startswith(".")]
 
 
+@pytest.mark.heavy
 def test_the_same_bytes_elsewhere(tmp_path: Path) -> None:
     """Another folder, another home, another process, another order of sets."""
     pages = []

@@ -81,6 +81,7 @@ def test_models_can_be_narrowed(cli: Cli) -> None:
     assert cli("models", "--find", "no such name")["models"] == []
 
 
+@pytest.mark.heavy
 def test_papers(cli: Cli) -> None:
     answer = cli("papers")
     assert answer["schema"] == "gnomon.papers/1"
@@ -202,6 +203,7 @@ SERVED = {
 }
 
 
+@pytest.mark.heavy
 def test_simulate_serve(cli: Cli, tmp_path: Path) -> None:
     requests, steps = tmp_path / "requests.csv", tmp_path / "steps.json"
     words = ["simulate", "serve", "llama-3.1-8b", "--on", "H100", *LOAD, "--requests", "50", "--seed", "1"]
@@ -228,6 +230,7 @@ def test_simulate_a_trace(cli: Cli, tmp_path: Path) -> None:
     assert answer["requests"] == 3
 
 
+@pytest.mark.heavy
 def test_plan_serve(planned: dict[str, Any]) -> None:
     assert planned["schema"] == "gnomon.plan.serve/1"
     shape = {"plans_considered": int, "plans_fit": int, "plans_simulated": int, "best": SCORE, "pareto": [SCORE]}
@@ -386,6 +389,7 @@ def test_explain_opens_training_answers(cli: Cli, trained: dict[str, Any]) -> No
     assert [part["name"] for part in memory["parts"]] == [f"pipeline rank {rank}" for rank in range(4)]
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize("target", ["vllm", "kubernetes"])
 def test_export(cli: Cli, planned: dict[str, Any], target: str, tmp_path: Path) -> None:
@@ -400,6 +404,7 @@ def test_export(cli: Cli, planned: dict[str, Any], target: str, tmp_path: Path) 
     assert json.loads(json.dumps(gnomon.export("last", to=target).to_dict())) == answer
 
 
+@pytest.mark.heavy
 def test_launch(cli: Cli, planned: dict[str, Any]) -> None:
     answer = cli("launch", "last", "--dry-run")
     assert answer["schema"] == "gnomon.launch/1"
@@ -424,6 +429,7 @@ def _levels(nodes: list[dict[str, Any]]) -> set[str]:
     return {node["level"] for node in nodes} | {level for node in nodes for level in _levels(node["parts"])}
 
 
+@pytest.mark.heavy
 def test_explain_opens_every_kind_of_answer(cli: Cli, planned: dict[str, Any]) -> None:
     assert cli("explain", "last")["of"] == "plan.serve"
     cli("simulate", "serve", "llama-3.1-8b", "--on", "H100", *LOAD, "--requests", "50")

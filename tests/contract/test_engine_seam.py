@@ -130,6 +130,7 @@ def test_the_list_has_every_option_that_trtllm_has_here() -> None:
     assert {option.name for option in trtllm_options.OPTIONS} - shared <= set(OPTIONS["trtllm"])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", SERVING_ONLY)
 def test_a_serving_engine_is_imported_by_nobody_else(name: str) -> None:
     """By what measures it or describes servers of it alone."""
@@ -264,6 +265,7 @@ def made(version: str = "") -> Renamed:
 LOAD = {"rate": 4, "input": 300, "output": 20, "requests": 60}
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("outside")
 def test_an_engine_of_other_words_has_the_same_answers() -> None:
     """Steps, memory, loads and plans ask an engine in shared words, so its option names are its own business."""

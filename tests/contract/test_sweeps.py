@@ -130,12 +130,14 @@ def test_a_table_of_it() -> None:
     assert Path("a.parquet").read_bytes()[:4] == b"PAR1" and Path("a.jsonl").exists()
 
 
+@pytest.mark.heavy
 def test_the_example_runs() -> None:
     said = say(f"sweep {EXAMPLE} --out a.jsonl --jobs 2 --json")
     assert said.code == 0, said.err
     assert (said.answer["questions"], said.answer["refused"]) == (32, 0)
 
 
+@pytest.mark.heavy
 def test_plans_side_by_side() -> None:
     plan = (ROOT / "examples" / "plan.yaml").read_text()
     Path("one.yaml").write_text(plan)

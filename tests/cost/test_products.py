@@ -167,6 +167,7 @@ def test_kernels_that_choose_by_rows_do_not_split() -> None:
     assert fp8(FIRST | {"fixed": 1.0}, **thin) > 3 * fp8(FIRST | {"fixed": 0.0}, **thin)
 
 
+@pytest.mark.heavy
 def test_what_narrows_activations_is_fitted_only_to_rows_that_hold_it() -> None:
     rng = np.random.default_rng(3)
     columns = {name: np.round(2 ** rng.uniform(6, 13, 120)) for name in "mnk"}

@@ -71,6 +71,7 @@ FIRST = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(16)
 @pytest.mark.parametrize("name", FIRST)
 def test_what_is_told_to_do_next_can_be_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +86,7 @@ def test_what_is_told_to_do_next_can_be_done(name: str, tmp_path: Path, monkeypa
         assert followed.returncode == 0, f"{command}: {followed.stderr}"
 
 
+@pytest.mark.heavy
 def test_from_plan_to_files(tmp_path: Path) -> None:
     assert gnomon(PLAN).returncode == 0
     folder = tmp_path / "deploy"

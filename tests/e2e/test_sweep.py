@@ -77,6 +77,7 @@ def test_killed_twice_it_comes_out_the_same(file: Path, tmp_path: Path) -> None:
     assert f"nothing to do: all {QUESTIONS} answers are in the file" in again.stderr
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_interrupted_it_says_how_to_go_on(file: Path, tmp_path: Path, jobs: str) -> None:
@@ -116,6 +117,7 @@ def _alive(pid: int) -> bool:
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+@pytest.mark.heavy
 def test_a_script_without_a_main_is_told_what_it_lacks(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -42,6 +42,7 @@ def test_every_answer_refuses_it(tmp_path: Path) -> None:
     assert gnomon.predict(place, on="H200:8", batch=4, context=100, ep=8).fits
 
 
+@pytest.mark.heavy
 def test_a_search_leaves_such_degrees_out() -> None:
     report = gnomon.plan_serving("minimax-m2", fleet="H200:8", rate=1.0, input=64, output=8, requests=50)
     for score in report.pareto:

@@ -336,6 +336,7 @@ def test_experts_of_its_own_kernels_for_blackwell() -> None:
             gnomon.predict(model, on=on, settings=own, **asked)
 
 
+@pytest.mark.heavy
 def test_plans_try_padded_graphs_unless_they_are_said() -> None:
     asked: dict[str, Any] = {"fleet": "H100:1", "engine": "trtllm", "rate": 20, "input": 400, "output": 40}
     asked |= {"dtypes": "bf16", "slo": "tpot_p90=30ms"}

@@ -38,6 +38,7 @@ def test_what_says_nothing_of_drafts_is_refused(settings: dict[str, Any], where:
     assert where in str(refused.value.where)
 
 
+@pytest.mark.heavy
 def test_an_acceptance_that_nobody_gave_is_said() -> None:
     drafts = {"speculative_method": "ngram_gpu", "num_speculative_tokens": 3}
     assert "70%" in listed(served("llama-3.2-1b", drafts))["draft_acceptance"]

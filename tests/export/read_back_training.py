@@ -34,7 +34,11 @@ def our_parser() -> Parse:
         off = flag == "--disable-bias-linear"
         parser.add_argument(flag, action="store_false" if off else "store_true", dest=DESTS.get(flag))
     whole = (*megatron_flags.WHOLE, *megatron_flags.SIZES)
-    for flags, kind in ((whole, int), (megatron_flags.NUMBERS, float), ((*megatron_flags.TEXTS, *megatron_flags.LISTS), str)):
+    for flags, kind in (
+        (whole, int),
+        (megatron_flags.NUMBERS, float),
+        ((*megatron_flags.TEXTS, *megatron_flags.LISTS), str),
+    ):
         for flag in flags:
             parser.add_argument(flag, type=kind, nargs="+" if flag in SEVERAL else None, dest=DESTS.get(flag))
     for flag, choices in megatron_flags.CHOICES.items():

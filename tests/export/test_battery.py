@@ -10,6 +10,7 @@ from tests.export.battery import check_serving, check_training
 from tests.export.random_plans import serving_plans, training_plans
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_served_plans_come_back_from_their_commands(seed: int, tmp_path: Path) -> None:

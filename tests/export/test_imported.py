@@ -60,6 +60,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Plan
     return lambda engine, place: of(engine)[place]
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(20)
 @pytest.mark.parametrize(("engine", "place"), PLANS)
 def test_a_script_comes_back_as_its_plan(

@@ -24,6 +24,7 @@ def test_every_target_is_in_the_battery() -> None:
     assert all(len(models) == 10 for models in MODELS.values())
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(20)
 @pytest.mark.parametrize(("name", "model"), CASES)
 def test_files_come_back_as_their_plan(name: str, model: str, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_slurm_starts_every_node(name: str, tmp_path: Path) -> None:
         assert one[-2:] == ["--extra", "a b"]
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(4)
 @pytest.mark.parametrize("model", MODELS["deepspeed"])
 def test_megatron_deepspeed_takes_what_is_written(model: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.fuzz.worker import _problems
 CASES = 80
 
 
+@pytest.mark.heavy
 def test_fuzzed_inputs_end_as_they_should(tmp_path: Path) -> None:
     found = list(blocks(0, CASES, 1, tmp_path / "kept.jsonl"))
     assert sum(each["cases"] for each in found) == CASES
@@ -27,6 +28,7 @@ def test_fuzzed_inputs_end_as_they_should(tmp_path: Path) -> None:
     assert {"0", "2"} <= set(codes)
 
 
+@pytest.mark.heavy
 def test_a_seed_makes_one_case() -> None:
     assert all(case_of(seed) == case_of(seed) for seed in range(60))
 
@@ -39,6 +41,7 @@ def test_every_kind_and_every_command_is_drawn() -> None:
         assert any(tuple(words[: len(path)]) == path for words in drawn), path
 
 
+@pytest.mark.heavy
 def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "kept.jsonl"
     first = list(blocks(7, 3, 1, kept))
@@ -97,6 +100,7 @@ worker.main(int(sys.argv[1]), int(sys.argv[2]), sys.stdout)
 """
 
 
+@pytest.mark.heavy
 def test_a_case_that_does_not_end_is_ended_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that hangs is killed by the kernel; the cases behind it run in another."""
 

@@ -206,6 +206,7 @@ def test_a_prediction_on_a_cluster(tmp_path: Path) -> None:
     assert again.time_s.value == own.time_s.value
 
 
+@pytest.mark.heavy
 def test_a_plan_on_a_cluster_keeps_its_nodes(tmp_path: Path) -> None:
     path = write(tmp_path, chip="H100", count=8, per_node=4)
     found = gnomon.plan_serving("llama-3.1-8b", fleet=path, rate=2, input=256, output=64, requests=200)

@@ -89,6 +89,7 @@ def test_a_column_that_is_read_is_no_longer_listed(monkeypatch: pytest.MonkeyPat
     assert [one.option for one in unread_columns(stream, load, None)] == ["column adapter"]
 
 
+@pytest.mark.heavy
 def test_a_seed_acts_where_something_is_drawn() -> None:
     for more in ({"input": "uniform:low=1,high=99"}, {"adapters": 3}, {"rate": 5.0}):
         assert not [one for one in served(seed=3, **more).not_modelled if "--seed" in one.option]

@@ -246,6 +246,7 @@ def test_the_grid_is_in_the_answers(tmp_path: Path) -> None:
     assert gnomon.predict("llama-3.2-1b", on="H100").co2_g is None
 
 
+@pytest.mark.heavy
 def test_fields_of_a_host_that_nothing_reads_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     host = {"cores": 8, "memory_gib": 512, "memory_gb_s": 300, "adam_gparam_s": 4, "nvme_tb": 2, "nvme_write_gb_s": 3}

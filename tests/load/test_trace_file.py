@@ -126,6 +126,7 @@ def test_no_trace_at_all_is_said(text: str, tmp_path: Path) -> None:
         read_trace(tmp_path / "net.trace.json")
 
 
+@pytest.mark.heavy
 def test_every_trace_that_ships_is_read() -> None:
     found = sorted((Path(gnomon.__file__).parent / "papers" / "index").glob("*/*.trace.json.gz"))
     assert found

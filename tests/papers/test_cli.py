@@ -195,6 +195,7 @@ def test_every_computed_paper_says_what_holds(capsys: Out) -> None:
             assert counts in text(capsys, "--shelf", entry["shelf"])
 
 
+@pytest.mark.heavy
 def test_facts_of_a_paper(capsys: Out) -> None:
     shown = answer(capsys, "show", "gptq")
     assert shown["authors"] == ["Elias Frantar", "Saleh Ashkboos", "Torsten Hoefler", "Dan Alistarh"]
@@ -228,6 +229,7 @@ def test_what_a_listed_paper_needs(capsys: Out) -> None:
     assert none["needs"] == [] and none["closest"] is None and none["clusters"] == []
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(10)
 @pytest.mark.parametrize("slug", [one.slug for one in papers() if one.slug not in reproduced()])
 def test_what_a_paper_proposes_runs(slug: str, capsys: Out) -> None:

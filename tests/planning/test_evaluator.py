@@ -38,6 +38,7 @@ def fresh(router: str, goals: tuple[Goal, ...]) -> ServingEvaluator:
     return ServingEvaluator(Replicas(setup, [FAMILY], arrivals.longest), arrivals, goals, COUNTS)
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("router", ["random", "least-requests"])
 @pytest.mark.parametrize("rate", [5.0, 60.0, 200.0])

@@ -49,6 +49,7 @@ def random_task(seed: int, pools: str, fleets: int, most: int) -> PlanTask:
     return plan_of(PlanServingQuestion(**given, pools=pools))
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(48)
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("pools", ["aggregated", "disaggregated"])

@@ -7,6 +7,7 @@ import pytest
 from gnomon.api.plan import plan_serving
 
 
+@pytest.mark.heavy
 def test_short_runs_find_the_rate_of_long_ones() -> None:
     """A batch of a thousand sequences that still fills is no queue that grows."""
     rates = [

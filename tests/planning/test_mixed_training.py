@@ -60,6 +60,7 @@ def looped(first: tuple[str, int], second: tuple[str, int], batch: int) -> float
     return best
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("first", "second", "batch"),
     [

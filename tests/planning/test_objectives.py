@@ -91,6 +91,7 @@ def test_the_fewest_gpus_by_a_deadline(failures: str | None) -> None:
         assert answer.inputs["cluster"] == "H100-SXM-80GB:3"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("failures", [None, OFTEN])
 def test_the_cheapest_of_several_clusters_by_a_deadline(failures: str | None) -> None:
     clusters = ("H100:2", "A100:3", "H200:1")
@@ -125,6 +126,7 @@ def test_the_most_tokens_for_a_budget_by_a_deadline() -> None:
         assert answer.best.run["days"] * DAY_S <= deadline * (1 + 1e-9)
 
 
+@pytest.mark.heavy
 def test_the_most_tokens_with_failures() -> None:
     """No plan's run that is a step longer keeps the limits, spare nodes and waiting for repairs counted."""
     limits: dict[str, Any] = {"budget_usd": 3000.0, "deadline_s": 3 * DAY_S}

@@ -77,6 +77,7 @@ def test_plan_can_be_written_and_read_back() -> None:
     assert json.dumps(report.to_dict(), allow_nan=False, default=asdict)
 
 
+@pytest.mark.heavy
 def test_same_question_same_answer() -> None:
     first, second = (json.dumps(plan().to_dict(), allow_nan=False, default=asdict) for _ in range(2))
     assert first == second
@@ -106,6 +107,7 @@ def test_the_runner_up_meets_the_goals(objective: str) -> None:
     assert plan_from_dict(other["plan"]).chips >= 1
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("objective", ["cost", "throughput"])
 def test_a_plan_that_differs_only_in_its_budgets_is_a_runner_up(objective: str) -> None:
     """And the best of another shape stands beside it, where one meets the goals."""
@@ -164,6 +166,7 @@ def test_near_ties_cost_hardly_more_and_buy_something() -> None:
         assert tie["buys"]
 
 
+@pytest.mark.heavy
 def test_pools_are_alternatives_and_the_answer_says_so() -> None:
     report = plan(fleet="H100:8,H200:8")
     assert "H100:8 or H200:8" in report.title
@@ -184,6 +187,7 @@ def test_every_figure_has_an_interval_and_watts_are_those_of_the_chips() -> None
         assert watts <= scored.plan.chips * 700.0
 
 
+@pytest.mark.heavy
 def test_the_highest_rate_has_an_interval_and_so_has_what_follows_from_it() -> None:
     """A given rate is exact, and so are the tokens it brings; the highest that meets the goals is not."""
     drawn, given = plan(rate=None), plan()
@@ -197,6 +201,7 @@ def test_the_highest_rate_has_an_interval_and_so_has_what_follows_from_it() -> N
     assert given.best.predicted["output_tokens_per_s"].low == given.best.output_tokens_per_s
 
 
+@pytest.mark.heavy
 def test_plans_whose_runs_are_the_same_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared draws are those that the plan's own runs would give."""
     shared = plan().runner_up["predicted"]
@@ -241,6 +246,7 @@ def test_pareto_holds_no_beaten_plan() -> None:
         assert not any(other != one and all(a <= b for a, b in zip(other, one, strict=True)) for other in points)
 
 
+@pytest.mark.heavy
 def test_equal_price_keeps_the_first_format() -> None:
     ask: dict[str, Any] = {"rate": 1, "slo": "ttft_p90=5s,tpot_p90=200ms"}
     assert plan("llama-3.1-8b", **ask).best.plan.dtype == "bf16"
@@ -271,6 +277,7 @@ def test_without_a_rate_the_most_throughput_is_planned() -> None:
         plan(rate=1.2 * (best.max_rate_per_s or 0))
 
 
+@pytest.mark.heavy
 def test_a_trace_brings_its_own_rate(tmp_path: Path) -> None:
     rows = [f"{0.5 * index},{200 + index % 50},{50 + index % 9}" for index in range(400)]
     file = tmp_path / "load.csv"
@@ -301,6 +308,7 @@ def test_step_costs_are_made_once_where_the_engine_says_so() -> None:
     assert fake_engine.ENGINE.costs_made - before <= 4 * 2 + 2
 
 
+@pytest.mark.heavy
 def test_without_goals_only_the_load_counts() -> None:
     report = plan(slo="")
     assert report.binding == "load"
@@ -320,6 +328,7 @@ OUT_OF_REACH: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(22)
 @pytest.mark.parametrize("name", OUT_OF_REACH)
 def test_what_a_hint_proposes_works(name: str) -> None:
@@ -345,6 +354,7 @@ def test_the_headroom_that_is_shown_is_there() -> None:
     assert again.best.feasible
 
 
+@pytest.mark.heavy
 def test_an_overloaded_plan_is_out_though_its_run_would_end() -> None:
     """With only a goal on the time a token, a queue of requests waiting to start would go unseen."""
     most = plan(fleet="H100:2", rate=None, slo="tpot_p90=200ms", settings={"max_num_seqs": 64}).best

@@ -72,6 +72,7 @@ def alone(search: Search, row: int) -> float | None:
     return step.step_s.value if same and step.fits else None
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(5)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_plan_that_fits_is_faster(seed: int) -> None:

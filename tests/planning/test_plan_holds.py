@@ -55,6 +55,7 @@ def test_a_trace_shorter_than_its_requests_last_has_enough_replicas(tmp_path: Pa
     assert max(holds.met(workload, plan, plan.replicas - 1, arriving, seed=9).values()) > 1
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("made_up_engine")
 def test_a_handful_of_requests_says_as_much_of_capacity_as_many() -> None:
     ask: dict[str, Any] = {"fleet": "H100:8", "input": 100, "output": 10, "slo": "ttft_p90=1s"}
@@ -63,6 +64,7 @@ def test_a_handful_of_requests_says_as_much_of_capacity_as_many() -> None:
     assert rates == pytest.approx([many] * 3, rel=0.1)
 
 
+@pytest.mark.heavy
 def test_a_trace_that_is_run_whole_and_leaves_doubt_is_not_run_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def drawn(folder: Path, name: str, chips: str, quantile: float) -> Search:
     return replace(found, bound=replace(found.bound, pool=pool))
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(12)
 @pytest.mark.parametrize("quantile", [0.2, 1.0])
 @pytest.mark.parametrize("chips", ["H100:8", "A100:12", "H200:32"])

@@ -333,6 +333,7 @@ def test_a_model_that_fits_nowhere_names_the_chips_it_fits(case: str) -> None:
         plan_training(model, cluster=f"{chip}:{int(count) - 8}" if int(count) > 8 else f"{chip}:7", **words)
 
 
+@pytest.mark.heavy
 def test_saying_where_a_model_fits_is_no_search_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of many divisors on ever more chips has millions of plans, of which few decide what fits."""
     listed: list[int] = []
@@ -357,6 +358,7 @@ def test_adapters_are_named_where_nothing_else_would_fit(chip: str, named: str) 
     assert plan_training("llama-3.1-8b", cluster=chip, techniques=[named], **words).best.fits
 
 
+@pytest.mark.heavy
 def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:
     """One sequence of two million tokens, eight ways to cut it at most without context parallelism; with it, more."""
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama-3.1-8b") | {"max_position_embeddings": 2**21}))

@@ -41,6 +41,7 @@ def test_series_of_pools_sum_to_their_totals(pools: list[str]) -> None:
     _sums_to_its_totals(gnomon.simulate_serving("llama-3.1-8b", pools=pools, **LOAD))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("model", "degrees"), [("llama-3.1-8b", {"pp": 2}), ("qwen3-30b-a3b", {"dp": 2, "ep": 2})])
 def test_series_of_stages_and_ranks_sum_to_their_totals(model: str, degrees: dict[str, Any]) -> None:
     _sums_to_its_totals(gnomon.simulate_serving(model, on="H200:2", **degrees, **LOAD))

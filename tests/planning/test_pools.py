@@ -72,6 +72,7 @@ class TestSimulated:
         for name in ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "energy_j", "cost_usd", "saturation_rps"):
             assert getattr(pool, name) == pytest.approx(getattr(one, name)), name
 
+    @pytest.mark.heavy
     def test_layers_that_are_sent_as_they_come_are_no_later(self) -> None:
         whole, layers = (simulated(SPLIT, rate=1.0, requests=150, kv_transfer=how) for how in ("whole", "layerwise"))
         assert layers.ttft_s["p50"] < whole.ttft_s["p50"]
@@ -196,6 +197,7 @@ class TestSearched:
                 assert bounds.floors_s[goal.name] <= score.values_s[goal.name]
             assert bounds.e2e_s <= score.e2e_s
 
+    @pytest.mark.heavy
     def test_prompts_that_are_late_alone_are_late_with_their_answers(self) -> None:
         """A plan that is given up after its prefill stage misses the same goal in full."""
         task, space, evaluator = space_of("cost", "H100:2", rate=1.0, input=2000, output=40)
@@ -228,6 +230,7 @@ class TestSearched:
 
 
 class TestPlans:
+    @pytest.mark.heavy
     def test_a_disaggregated_plan_is_written_and_simulated(self) -> None:
         found = gnomon.plan_serving(
             "llama-3.2-1b", fleet="H100:2", rate=10, input=2000, output=40, slo="ttft_p90=500ms", dtypes=["bf16"],
@@ -243,6 +246,7 @@ class TestPlans:
         assert again.ttft_s["p90"] == pytest.approx(found.best.ttft_s["p90"], rel=0.1)
         assert again.power_w == pytest.approx(found.best.power_w, rel=0.1)
 
+    @pytest.mark.heavy
     def test_aggregated_is_the_default(self) -> None:
         given: dict[str, Any] = {
             "fleet": "H100:2", "rate": 20, "input": 500, "output": 40, "slo": "ttft_p90=500ms", "settings": FIXED,
@@ -282,6 +286,7 @@ class TestBesideAiconfigurator:
         assert found.output_tokens_per_s / 8 == pytest.approx(624, rel=0.2)
         assert found.tpot_s["mean"] == pytest.approx(0.0376, rel=0.2)
 
+    @pytest.mark.heavy
     def test_disaggregated(self) -> None:
         pools = ("prefill=H100:4,tp=2", "decode=H100:4,tp=4,max_num_seqs=248")
         found = simulated(pools, concurrency=248, requests=1500, kv_dtype="fp8")

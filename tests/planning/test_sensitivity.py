@@ -30,6 +30,7 @@ def of(answer: PlanReport, name: str) -> Sensitivity:
     return next(one for one in answer.sensitivity if one["input"] == name)
 
 
+@pytest.mark.heavy
 def test_only_what_acts_is_listed(planned: PlanReport) -> None:
     names = [one["input"] for one in planned.sensitivity]
     assert names == ["rate", "input length", "output length", "price of H100", "price of L40S"]
@@ -88,6 +89,7 @@ def test_less_sharing_and_fewer_accepted_drafts_go_down() -> None:
     assert accepted["factor"] < 1
 
 
+@pytest.mark.heavy
 def test_a_plan_for_the_highest_rate_has_no_range() -> None:
     found = plan_serving(**{name: value for name, value in ASK.items() if name != "rate"}, sensitivity=True)
     assert found.sensitivity == ()

@@ -34,6 +34,7 @@ def test_an_idle_replica_takes_the_tower_beside_the_longer_prompt() -> None:
     assert with_images["inputs"]["images"] == "2,1280x720,tokens=1196"
 
 
+@pytest.mark.heavy
 def test_no_tokenizer_works_on_images() -> None:
     both = [served(images="4,1280x720", settings={"front_end": how}) for how in ("http", "in_process")]
     text = [served(settings={"front_end": how}) for how in ("http", "in_process")]
@@ -41,6 +42,7 @@ def test_no_tokenizer_works_on_images() -> None:
     assert added == pytest.approx(usual, rel=1e-6)
 
 
+@pytest.mark.heavy
 def test_more_images_take_longer_and_more_memory() -> None:
     few, many = served(images="1,640x480"), served(images="4,640x480")
     assert many["ttft_s"]["mean"] > few["ttft_s"]["mean"]

@@ -19,6 +19,7 @@ def simulated(slots: int, **more: Any) -> Any:
     return gnomon.simulate_serving(**{**LOAD, **more}, on="H200", requests=400, settings=settings)
 
 
+@pytest.mark.heavy
 def test_too_few_slots_are_named_as_what_requests_wait_for() -> None:
     few, many = simulated(1), simulated(12)
     assert few.slots["adapter_slots"] == 1 and few.slots["adapters"] == 12
@@ -40,6 +41,7 @@ def planned(goal: str = "ttft_p90=1s", **more: Any) -> Any:
     return gnomon.plan_serving(**question, settings=LORA | fixed | more)
 
 
+@pytest.mark.heavy
 def test_a_plan_chooses_the_slots_of_its_adapters() -> None:
     found = planned(max_cpu_loras=12)
     assert found.axes["adapter slots"] == ("1", "2", "4", "8")  # not more than fit in the host's memory
@@ -49,6 +51,7 @@ def test_a_plan_chooses_the_slots_of_its_adapters() -> None:
     assert fixed.axes["adapter slots"] == ("4",)
 
 
+@pytest.mark.heavy
 def test_a_plan_that_has_too_few_says_so() -> None:
     with pytest.raises(NoPlanError, match="with 4 slots for 12 adapters"):
         planned(max_loras=4, max_cpu_loras=4)

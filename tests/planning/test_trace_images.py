@@ -44,6 +44,7 @@ def simulated(trace: Path, **more: Any) -> Any:
     return gnomon.simulate_serving(MODEL, on="H200", trace=trace, **more)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_equal_images_are_those_of_the_flag(kind: str, tmp_path: Path) -> None:
     plain = csv(tmp_path / "plain.csv", [{k: v for k, v in row.items() if k != "images"} for row in rows([0] * COUNT)])
@@ -53,6 +54,7 @@ def test_equal_images_are_those_of_the_flag(kind: str, tmp_path: Path) -> None:
     assert (found.energy_j, found.steps) == (wanted.energy_j, wanted.steps)
 
 
+@pytest.mark.heavy
 def test_requests_without_images_are_those_of_text(tmp_path: Path) -> None:
     """No image at all is a load of text, and each request pays for its own alone."""
     table = rows([0] * COUNT)

@@ -48,6 +48,7 @@ def test_it_is_the_best_of_all_combinations(case: dict[str, Any]) -> None:
         assert used == ()  # what buys nothing is not used
 
 
+@pytest.mark.heavy
 def test_each_technique_has_its_line() -> None:
     found = auto(CASES[0])
     told = {one["name"]: one for one in found.weighed}
@@ -78,6 +79,7 @@ def test_labels_tell_apart_what_was_weighed() -> None:
     assert len(set(labels)) == len(labels)
 
 
+@pytest.mark.heavy
 def test_a_kv_cache_in_fewer_bits_is_named() -> None:
     found = plan_serving(**CASES[0], slo=GOALS, settings=FIXED, requests=2000, kv_dtype="fp8", dtypes=["bf16"])
     assert "bf16, fp8 KV cache, chunked" in found.best.label
@@ -85,6 +87,7 @@ def test_a_kv_cache_in_fewer_bits_is_named() -> None:
     assert "KV cache in fp8: quality changes" in str(found)
 
 
+@pytest.mark.heavy
 def test_a_format_that_is_given_leaves_out_techniques_that_set_another() -> None:
     found = auto(CASES[0], dtypes=["fp8"])
     told = {one["name"]: one for one in found.weighed}
@@ -114,6 +117,7 @@ def test_drafts_with_a_model_of_their_own_are_left_out_with_it() -> None:
     assert not {"draft_model", "speculative_method"} & set(found.best.plan.engine.settings)
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize(("objective", "unit"), [("latency", " end to end"), ("energy", " Wh/Mtok")])
 def test_what_a_technique_buys_is_said_in_the_figure_of_the_objective(objective: str, unit: str) -> None:

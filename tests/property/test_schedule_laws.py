@@ -109,6 +109,7 @@ def test_a_rank_computes_what_it_has_to_and_one_thing_at_a_time(size: Sizes, see
 seconds = st.one_of(st.just(0.0), st.floats(-3, 3).map(lambda power: 10.0**power))
 
 
+@pytest.mark.heavy
 @settings(max_examples=600, deadline=None)
 @given(sizes(most=9), st.lists(seconds, min_size=11, max_size=11), st.booleans())
 def test_bounds_are_never_above(size: Sizes, drawn: list[float], blocking: bool) -> None:

@@ -140,6 +140,7 @@ def ordered_cases(draw: st.DrawFn) -> Case:
     return replace(load, adapter=adapter, priority=np.array(draw(numbers)) % 3), cost, limits
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ordered_cases())
 def test_order_and_adapters_equal_walking(case: Case) -> None:
@@ -187,6 +188,7 @@ def feature_cases(draw: st.DrawFn, least: int = 0) -> Case:
     return replace(load, adapter=np.array(draw(numbers)) - 1, priority=np.array(draw(numbers)) % 3), cost, limits
 
 
+@pytest.mark.heavy
 @settings(
     max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )

@@ -104,6 +104,7 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
+@pytest.mark.heavy
 @settings(max_examples=80)
 @given(jobs())
 def test_no_quicker_than_its_flops(job: Job) -> None:
@@ -134,6 +135,7 @@ def test_a_better_chip_is_never_slower(job: Job, memory: float, rate: float, ins
     assert job.step_s(better(chip, memory, rate, inside, across)) <= 1.001 * job.step_s(chip)
 
 
+@pytest.mark.heavy
 @settings(max_examples=60)
 @given(jobs(), st.floats(1, 2))
 def test_a_higher_power_limit_is_never_slower(job: Job, more: float) -> None:
@@ -141,6 +143,7 @@ def test_a_higher_power_limit_is_never_slower(job: Job, more: float) -> None:
     assert job.step_s(replace(chip, tdp_w=more * chip.tdp_w)) <= job.step_s(chip) / ROUNDING
 
 
+@pytest.mark.heavy
 @settings(max_examples=80)
 @given(jobs(), st.integers(1, 4))
 def test_more_tokens_a_micro_batch_are_never_quicker(job: Job, more: int) -> None:
@@ -150,12 +153,14 @@ def test_more_tokens_a_micro_batch_are_never_quicker(job: Job, more: int) -> Non
     assert longer.step_s() >= 0.98 * job.step_s()
 
 
+@pytest.mark.heavy
 @settings(max_examples=60)
 @given(jobs())
 def test_more_micro_batches_are_never_quicker(job: Job) -> None:
     assert replace(job, micros=job.micros + job.strategy.pp).step_s() > job.step_s() * ROUNDING
 
 
+@pytest.mark.heavy
 @settings(max_examples=80)
 @given(jobs())
 def test_memory_holds_weights_and_states(job: Job) -> None:

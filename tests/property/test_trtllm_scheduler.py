@@ -53,6 +53,7 @@ def under(case: Case, policy: InflightBatching) -> Case:
     return load, cost, replace(limits, max_step_tokens=limits.max_step_tokens + room, policy=policy, cache=cache)
 
 
+@pytest.mark.heavy
 @QUICK
 @given(cases(), POLICIES)
 def test_jumping_equals_the_rules(case: Case, policy: InflightBatching) -> None:

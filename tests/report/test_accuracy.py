@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gnomon.report.accuracy import brief, listed, page
 from gnomon.report.accuracy.html import body, document
 from gnomon.report.accuracy.plots import pictures
@@ -145,6 +147,7 @@ def test_as_a_web_page() -> None:
     )
 
 
+@pytest.mark.heavy
 def test_pictures_are_the_same_every_time() -> None:
     first, second = pictures(payload()), pictures(payload())
     assert set(first) == {"families.svg", "sizes.svg", "coverage.svg", "deployments.svg"}

@@ -127,6 +127,7 @@ def named(where: str, path: Sequence[Any], place: Sequence[Any]) -> bool:
     return repeats or where.startswith(f"a.json, field {field(place)}")
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(12)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_damage_is_refused_by_file_and_field_or_has_no_part_in_it(name: str, whole: bool) -> None:

@@ -102,6 +102,7 @@ def test_a_plan_opens_its_own_numbers_and_names_the_step_behind_them() -> None:
     assert shown["ttft_p90"].shown == "29% of the goal to spare"
 
 
+@pytest.mark.heavy
 def test_the_step_that_a_plan_names_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     plan = gnomon.plan_serving("llama-3.2-1b", fleet="H100:2", slo="ttft_p90=1s", rate=4, input=64, output=8)
     command = flat(opened(plan, Step()))

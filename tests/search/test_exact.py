@@ -66,6 +66,7 @@ def test_the_runner_up_by_rate_is_the_best_of_all_others(seed: int) -> None:
     assert found.runner_up.rate_per_s >= expected.rate_per_s * (1 - TOLERANCE) * (1 - 2 * FULL_TOLERANCE)
 
 
+@pytest.mark.heavy
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS)
 def test_highest_rate_of_all(seed: int) -> None:

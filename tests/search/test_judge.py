@@ -157,6 +157,7 @@ def waits(seeds: int, count: int, busy: float) -> np.ndarray:
     return 0.5 + steps - np.minimum(np.minimum.accumulate(steps, axis=1), 0.0)
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(12)
 @pytest.mark.parametrize("name", ["mean", "p50", "p90", "p99"])
 @pytest.mark.parametrize(("busy", "count"), [(0.7, 4000), (0.8, 10_000), (0.9, 40_000)])

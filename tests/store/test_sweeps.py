@@ -43,6 +43,7 @@ def test_a_file_is_gone_on_with(tmp_path: Path) -> None:
     assert [row["index"] for row in rows(path)] == [0, 1, 2]
 
 
+@pytest.mark.heavy
 def test_cut_off_at_any_byte_it_comes_out_the_same(tmp_path: Path) -> None:
     whole = filled(tmp_path / "whole.jsonl", 3).read_bytes()
     for end in range(len(whole)):

@@ -200,6 +200,7 @@ def test_a_plan_is_judged_with_its_scheduler(outside: dict[str, Any]) -> None:
     assert alone > 2 * plain
 
 
+@pytest.mark.heavy
 def test_what_clients_send_is_changed_for_simulations_and_plans(outside: dict[str, Any]) -> None:
     names = use(outside, Halved)
     found = serve(techniques=names)
@@ -212,6 +213,7 @@ def test_what_clients_send_is_changed_for_simulations_and_plans(outside: dict[st
     assert half < 0.7 * plain
 
 
+@pytest.mark.heavy
 def test_requests_go_where_a_router_sends_them(outside: dict[str, Any]) -> None:
     plain, one = (
         gnomon.simulate_serving(MODEL, pools=["H100:2,tp=1"], **LOAD, techniques=names)

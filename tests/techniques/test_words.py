@@ -66,6 +66,7 @@ def test_what_is_no_plain_decoder_is_refused_everywhere(function: str) -> None:
         getattr(gnomon, function)("gemma-3-12b", **place, **load, techniques=["int4-weights"])
 
 
+@pytest.mark.heavy
 def test_a_chip_that_no_plan_is_made_for_is_named() -> None:
     given = {"fleet": "H100:1,V100-32GB:1", **LOAD, "requests": 100}
     found = gnomon.plan_serving("llama-3.2-1b", **given, techniques=["int4-weights"])
