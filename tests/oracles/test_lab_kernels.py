@@ -149,6 +149,30 @@ assert "mma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
 """
 )
 
+HOST_ROWS = """
+import torch
+from gnomon.lab.host_table import read_rows
+generator = torch.Generator().manual_seed(1)
+for width in (1, 100, 129, 256):
+    table = torch.randn(300, width, generator=generator)
+    index = torch.randint(0, 300, (41,), generator=generator)
+    for aligned in (False, True):
+        for programs in (1, 7, 100):
+            out = torch.full((41, width), torch.nan)
+            assert torch.equal(read_rows(table, index, out, programs, aligned=aligned), table[index])
+"""
+HOST_ROWS_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.host_rows import gather
+for width, aligned in ((602, True), (129, True), (129, False)):
+    block = 1 << (width + 30).bit_length()
+    made = build(gather, ["*fp32", "*i64", "*fp32"] + ["i32"] * 4, ALIGNED=aligned, LINE=32, BLOCK=block)
+    # A warp's lanes read neighbours, one value each: a request is a line of 128 bytes.
+    assert "ld.global.b32" in made.asm["ptx"] and "ld.global.v" not in made.asm["ptx"]
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -187,3 +211,11 @@ def test_a_recurrence_by_the_interpreter() -> None:
 
 def test_the_recurrent_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(RECURRENT_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_rows_of_a_host_table_by_the_interpreter() -> None:
+    run(HOST_ROWS, TRITON_INTERPRET="1")
+
+
+def test_the_kernel_that_reads_host_rows_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(HOST_ROWS_BUILT, TRITON_CACHE_DIR=str(tmp_path))
