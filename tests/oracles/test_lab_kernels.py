@@ -151,25 +151,27 @@ assert "mma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
 
 HOST_ROWS = """
 import torch
-from gnomon.lab.host_table import read_rows
+from gnomon.lab.host_table import Programs, read_rows
 generator = torch.Generator().manual_seed(1)
 for width in (1, 100, 129, 256):
     table = torch.randn(300, width, generator=generator)
     index = torch.randint(0, 300, (41,), generator=generator)
     for aligned in (False, True):
-        for programs in (1, 7, 100):
+        for programs in (Programs(1), Programs(7), Programs(100), Programs(3, rows=8), Programs(100, rows=4)):
             out = torch.full((41, width), torch.nan)
             assert torch.equal(read_rows(table, index, out, programs, aligned=aligned), table[index])
 """
 HOST_ROWS_BUILT = (
     BUILD
     + """
+from gnomon.lab.host_table import block_of
 from gnomon.lab.kernels.host_rows import gather
-for width, aligned in ((602, True), (129, True), (129, False)):
-    block = 1 << (width + 30).bit_length()
-    made = build(gather, ["*fp32", "*i64", "*fp32"] + ["i32"] * 4, ALIGNED=aligned, LINE=32, BLOCK=block)
+for width, aligned, rows, warps in ((602, True, 1, 4), (129, True, 1, 4), (129, False, 1, 4), (602, True, 8, 32)):
+    made = build(gather, ["*fp32", "*i64", "*fp32"] + ["i32"] * 4, warps,
+                 ALIGNED=aligned, LINE=32, ROWS=rows, BLOCK=block_of(width, aligned))
     # A warp's lanes read neighbours, one value each: a request is a line of 128 bytes.
     assert "ld.global.b32" in made.asm["ptx"] and "ld.global.v" not in made.asm["ptx"]
+    assert "ld.local" not in made.asm["ptx"]
 """
 )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from gnomon.catalog.hardware import node_of
 from gnomon.cost.machine import Machine
-from gnomon.lab.base import Rates
+from gnomon.lab.base import LabRun, Rates
 from gnomon.lab.bench import SEED, Bench
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Pool
@@ -24,7 +24,7 @@ SHORT, LONG = 16, 1024
 SHORT_RATE, LONG_RATE = "short_row_gather_bytes_s", "long_row_gather_bytes_s"
 GATHER_RATES = (SHORT_RATE, LONG_RATE)
 PROBE_BYTES, PROBES = 2**27, 4
-ROUNDS_OF_PROGRAMS = 32
+ROUNDS = 32
 """Programs for each processor of the GPU, where a gather has it alone."""
 
 
@@ -61,23 +61,41 @@ class HostTable:
         return self.bench.torch.index_select(self.rows(width), 0, index, out=out)
 
     def read(self, width: int, index: Any, out: Any, *, aligned: bool, programs: int = 0) -> Any:
-        """Gathered by a kernel that reads the table where it is; `programs` of it, or as many as fill the GPU."""
+        """Gathered by a kernel that reads the table where it is: `programs` large ones, each on a processor of its own,
+        or as many small ones as fill the GPU."""
         table = self.rows(width)
         if self.bench.device != "cuda":
             return out.copy_(table[index])
-        return read_rows(table, index, out, programs or ROUNDS_OF_PROGRAMS * self.bench.processors, aligned=aligned)
+        if programs:
+            return read_rows(table, index, out, Programs(programs, rows=8, warps=32), aligned=aligned)
+        return read_rows(table, index, out, Programs(ROUNDS * self.bench.processors), aligned=aligned)
 
 
-def read_rows(table: Any, index: Any, out: Any, programs: int, *, aligned: bool) -> Any:
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """How many there are of the kernel, the rows that each reads at once, and its warps."""
+
+    count: int
+    rows: int = 1
+    warps: int = 4
+
+
+def read_rows(table: Any, index: Any, out: Any, programs: Programs, *, aligned: bool) -> Any:
     """Triton passes on pointers to pinned memory as the GPU sees them."""
     from gnomon.lab.kernels.host_rows import gather
 
     count, width = out.shape
-    programs = min(programs, count)
-    block = 1 << (width + (LINE - 1 if aligned else 0) - 1).bit_length()
-    rounds = -(-count // programs)
-    gather[(programs,)](table, index, out, count, width, programs, rounds, ALIGNED=aligned, LINE=LINE, BLOCK=block)
+    grid = min(programs.count, -(-count // programs.rows))
+    gather[(grid,)](
+        table, index, out, count, width, grid, -(-count // (grid * programs.rows)), ALIGNED=aligned, LINE=LINE,
+        ROWS=programs.rows, BLOCK=block_of(width, aligned), num_warps=programs.warps,
+    )  # fmt: skip
     return out
+
+
+def block_of(width: int, aligned: bool) -> int:
+    """Values of a row that a program reads at once, with those that a shift leaves out."""
+    return 1 << (width + (LINE - 1 if aligned else 0) - 1).bit_length()
 
 
 class Collected:
@@ -128,6 +146,12 @@ def gather_rates(table: HostTable, nbytes: int = PROBE_BYTES) -> dict[str, float
 def _least(bench: Bench, calls: Sequence[Callable[[], Any]]) -> float:
     calls[0]()
     return max(min(bench.seconds(call) for call in calls[1:]), 1e-9)
+
+
+def per_batch(run: LabRun, batches: int) -> LabRun:
+    """Of one batch among those timed together."""
+    seconds = None if run.seconds is None else run.seconds / batches
+    return replace(run, seconds=seconds, samples_s=tuple(sample / batches for sample in run.samples_s))
 
 
 def differing(table: HostTable, width: int, index: Any, found: Any) -> float:

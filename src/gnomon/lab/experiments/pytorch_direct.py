@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gnomon.errors import MissingExtraError
@@ -29,6 +28,7 @@ from gnomon.lab.host_table import (
     collected_s,
     differing,
     gather_rates,
+    per_batch,
     read_s,
 )
 from gnomon.lab.priced import copy_bytes_s
@@ -107,13 +107,7 @@ def _timed(
         found = out if name == IN_PLACE else pipeline.last
         wrong = differing(table, width, indices[-1], found)
         checks.append(Check(what=f"{width} floats, {name}: values that differ", difference=wrong, bound=0.0))
-        runs[name, width] = _each(bench.wall(call, sizes["repeats"]), batches)
-
-
-def _each(run: LabRun, batches: int) -> LabRun:
-    """Of one batch among those timed together."""
-    seconds = None if run.seconds is None else run.seconds / batches
-    return replace(run, seconds=seconds, samples_s=tuple(sample / batches for sample in run.samples_s))
+        runs[name, width] = per_batch(bench.wall(call, sizes["repeats"]), batches)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
@@ -146,9 +140,7 @@ EXPERIMENT = Experiment(
         why="the paper's gain is over its CPU's gather and PCIe 3.0 or 4.0 link; this is another CPU and PCIe 5.0",
     ),
     sizes=(
-        Size(
-            "table_bytes", "bytes of the table in pinned memory", default=2**33, on_cpu=2**20, least=2**16, most=2**40
-        ),
+        Size("table_bytes", "bytes of the pinned table", default=2**33, on_cpu=2**20, least=2**16, most=2**40),
         Size("rows", "rows of a batch", default=200_000, on_cpu=60, most=10**8),
         Size("batches", "batches timed together", default=10, on_cpu=2, most=1000),
         Size("repeats", "timed repeats", default=5, on_cpu=1, most=100),

@@ -16,21 +16,21 @@ def gather(
     rounds,
     ALIGNED: tl.constexpr,
     LINE: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """out [count, width] = rows index [count] int64 of table [nodes, width]; a program takes every programs-th row.
+    """out [count, width] = rows index [count] int64 of table [nodes, width]; a program takes ROWS of them each round.
 
     With ALIGNED, threads are shifted so that a warp's reads begin on multiples of LINE values, wherever a row begins;
     BLOCK is then at least width + LINE - 1.
     """
-    first = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(0).to(tl.int64) * ROWS
     for turn in range(rounds):
-        row = first + turn * programs
-        if row < count:
-            start = tl.load(index + row) * width
-            at = tl.arange(0, BLOCK)
-            if ALIGNED:
-                at = at - (start % LINE).to(tl.int32)
-            there = (at >= 0) & (at < width)
-            values = tl.load(table + start + at, mask=there, other=0.0)
-            tl.store(out + row * width + at, values, mask=there)
+        rows = first + turn * programs * ROWS + tl.arange(0, ROWS)[:, None]
+        starts = tl.load(index + rows, mask=rows < count, other=0) * width
+        at = tl.arange(0, BLOCK)[None, :]
+        if ALIGNED:
+            at = at - (starts % LINE).to(tl.int32)
+        there = (rows < count) & (at >= 0) & (at < width)
+        values = tl.load(table + starts + at, mask=there, other=0.0)
+        tl.store(out + rows * width + at, values, mask=there)
