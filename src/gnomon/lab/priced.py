@@ -9,7 +9,7 @@ import numpy as np
 from gnomon.catalog.hardware import node_of
 from gnomon.cost.host_link import LINK_SHARE
 from gnomon.cost.machine import Machine
-from gnomon.graph.ops import SequenceAttention
+from gnomon.graph.ops import Convolution, SequenceAttention
 from gnomon.lab.base import RateUnknown
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Batch, Chip, Pool
@@ -30,6 +30,18 @@ def stream_s(machine: Machine, read: float, written: float) -> float:
     """Seconds of an elementwise kernel that reads and writes so many bytes."""
     stream = {"bytes_read": np.array([read]), "bytes_written": np.array([written]), "efficiency": np.ones(1)}
     return float(machine.seconds("elementwise", "bf16", stream)[0])
+
+
+def conv_s(
+    machine: Machine, places: int, outputs: int, inputs: int, kernel: int, *, stride: int = 1, groups: int = 1
+) -> float:
+    """Seconds of a convolution in bf16, channels last, with a square kernel and so many output places."""
+    moved = 2.0 * (places * outputs + places * stride**2 * inputs + outputs * inputs // groups * kernel**2)
+    op = Convolution(
+        name="conv", m=places, n=outputs // groups, k=inputs // groups * kernel**2, groups=groups, moved=moved,
+        dtype="bf16", channels=min(inputs, outputs) // groups,
+    )  # fmt: skip
+    return float(machine.seconds(op.kind, "bf16", op.shape(Batch.prefill(1, 1)))[0])
 
 
 def torch_machine(chip: Chip) -> Machine:
