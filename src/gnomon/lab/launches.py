@@ -116,7 +116,7 @@ class Tally:
 
     def conv(self, places: int, outputs: int, inputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
         """A convolution of so many output places, channels last, without its bias."""
-        self.device_s += conv_s(self.machine, places, outputs, inputs, kernel, stride=stride, groups=groups)
+        self.device_s += conv_s(self.machine, places, outputs, inputs, kernel**2, stride=stride, groups=groups)
         self.flops += 2.0 * places * outputs * (inputs // groups) * kernel**2
         self.convs += 1
 

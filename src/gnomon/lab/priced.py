@@ -33,13 +33,22 @@ def stream_s(machine: Machine, read: float, written: float) -> float:
 
 
 def conv_s(
-    machine: Machine, places: int, outputs: int, inputs: int, kernel: int, *, stride: int = 1, groups: int = 1
+    machine: Machine,
+    places: int,
+    outputs: int,
+    inputs: int,
+    taps: int,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    turned: float = 0.0,
 ) -> float:
-    """Seconds of a convolution in bf16, channels last, with a square kernel and so many output places."""
-    moved = 2.0 * (places * outputs + places * stride**2 * inputs + outputs * inputs // groups * kernel**2)
+    """Seconds of a convolution in bf16 with so many output places and weights for each pair of channels; `turned` are
+    the bytes that lie channels first."""
+    moved = 2.0 * (places * outputs + places * stride**2 * inputs + outputs * inputs // groups * taps)
     op = Convolution(
-        name="conv", m=places, n=outputs // groups, k=inputs // groups * kernel**2, groups=groups, moved=moved,
-        dtype="bf16", channels=min(inputs, outputs) // groups,
+        name="conv", m=places, n=outputs // groups, k=inputs // groups * taps, groups=groups, moved=moved,
+        dtype="bf16", channels=min(inputs, outputs) // groups, turned=turned,
     )  # fmt: skip
     return float(machine.seconds(op.kind, "bf16", op.shape(Batch.prefill(1, 1)))[0])
 
