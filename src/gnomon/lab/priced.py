@@ -76,3 +76,14 @@ def attention_s(
         head_dim=head_dim, value_dim=head_dim, causal=causal, dtype="bf16",
     )  # fmt: skip
     return float(machine.seconds(op.kind, "bf16", op.shape(Batch.prefill(1, tokens)))[0])
+
+
+def shared_attention_s(
+    machine: Machine, sequences: int, heads: int, kv_heads: int, queries: int, keys: int, head_dim: int
+) -> float:
+    """Seconds of attention without a mask of some queries over more keys, which heads may share."""
+    op = SequenceAttention(
+        name="attention", phase="forward", sequences=sequences, heads=heads, kv_heads=kv_heads, queries=queries,
+        keys=keys, head_dim=head_dim, value_dim=head_dim, causal=False, dtype="bf16",
+    )  # fmt: skip
+    return float(machine.seconds(op.kind, "bf16", op.shape(Batch.prefill(1, keys)))[0])
