@@ -175,6 +175,32 @@ for width, aligned, rows, warps in ((602, True, 1, 4), (129, True, 1, 4), (129, 
 """
 )
 
+CHOSEN = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import direct3d_s2 as sparse
+bench = Bench(torch, "cpu", lambda _: None)
+voxels = sparse.drawn(bench, 4, 1024, torch.float16)
+blocks = voxels.chosen()
+truth = torch.cat([voxels.definition(block, blocks, full=False) for block in range(16)], 1)
+for pack, tokens_first in ((1, True), (2, False)):
+    out = voxels.compressed().contiguous()
+    out = out.transpose(0, 1).contiguous().transpose(0, 1) if tokens_first else out
+    found = voxels.attend(blocks, out, pack, 4).double()
+    assert (found - truth).abs().max() < 4e-3 * truth.abs().max()
+"""
+CHOSEN_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.chosen_blocks import attend
+for pack, warps in ((1, 4), (2, 4), (2, 8)):
+    types = ["*bf16", "*bf16", "*bf16", "*i32", "*fp32", "*bf16"] + ["i32"] * 3 + ["fp32"]
+    made = build(attend, types, warps, 3, GROUP=8, PACK=pack, COUNT=8, D=64, BLOCK=64)
+    assert "wgmma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
+    assert made.metadata.shared <= 227 * 1024
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -221,3 +247,11 @@ def test_rows_of_a_host_table_by_the_interpreter() -> None:
 
 def test_the_kernel_that_reads_host_rows_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(HOST_ROWS_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_attention_over_chosen_blocks_by_the_interpreter() -> None:
+    run(CHOSEN, TRITON_INTERPRET="1")
+
+
+def test_attention_over_chosen_blocks_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(CHOSEN_BUILT, TRITON_CACHE_DIR=str(tmp_path))
