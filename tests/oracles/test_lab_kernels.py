@@ -149,6 +149,58 @@ assert "mma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
 """
 )
 
+HOST_ROWS = """
+import torch
+from gnomon.lab.host_table import Programs, read_rows
+generator = torch.Generator().manual_seed(1)
+for width in (1, 100, 129, 256):
+    table = torch.randn(300, width, generator=generator)
+    index = torch.randint(0, 300, (41,), generator=generator)
+    for aligned in (False, True):
+        for programs in (Programs(1), Programs(7), Programs(100), Programs(3, rows=8), Programs(100, rows=4)):
+            out = torch.full((41, width), torch.nan)
+            assert torch.equal(read_rows(table, index, out, programs, aligned=aligned), table[index])
+"""
+HOST_ROWS_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.host_table import block_of
+from gnomon.lab.kernels.host_rows import gather
+for width, aligned, rows, warps in ((602, True, 1, 4), (129, True, 1, 4), (129, False, 1, 4), (602, True, 8, 32)):
+    made = build(gather, ["*fp32", "*i64", "*fp32"] + ["i32"] * 4, warps,
+                 ALIGNED=aligned, LINE=32, ROWS=rows, BLOCK=block_of(width, aligned))
+    # A warp's lanes read neighbours, one value each: a request is a line of 128 bytes.
+    assert "ld.global.b32" in made.asm["ptx"] and "ld.global.v" not in made.asm["ptx"]
+    assert "ld.local" not in made.asm["ptx"]
+"""
+)
+
+CHOSEN = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import direct3d_s2 as sparse
+bench = Bench(torch, "cpu", lambda _: None)
+voxels = sparse.drawn(bench, 4, 1024, torch.float16)
+blocks = voxels.chosen()
+truth = torch.cat([voxels.definition(block, blocks, full=False) for block in range(16)], 1)
+for pack, tokens_first in ((1, True), (2, False)):
+    out = voxels.compressed().contiguous()
+    out = out.transpose(0, 1).contiguous().transpose(0, 1) if tokens_first else out
+    found = voxels.attend(blocks, out, pack, 4).double()
+    assert (found - truth).abs().max() < 4e-3 * truth.abs().max()
+"""
+CHOSEN_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.chosen_blocks import attend
+for pack, warps in ((1, 4), (2, 4), (2, 8)):
+    types = ["*bf16", "*bf16", "*bf16", "*i32", "*fp32", "*bf16"] + ["i32"] * 3 + ["fp32"]
+    made = build(attend, types, warps, 3, GROUP=8, PACK=pack, COUNT=8, D=64, BLOCK=64)
+    assert "wgmma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
+    assert made.metadata.shared <= 227 * 1024
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -187,3 +239,19 @@ def test_a_recurrence_by_the_interpreter() -> None:
 
 def test_the_recurrent_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(RECURRENT_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_rows_of_a_host_table_by_the_interpreter() -> None:
+    run(HOST_ROWS, TRITON_INTERPRET="1")
+
+
+def test_the_kernel_that_reads_host_rows_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(HOST_ROWS_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_attention_over_chosen_blocks_by_the_interpreter() -> None:
+    run(CHOSEN, TRITON_INTERPRET="1")
+
+
+def test_attention_over_chosen_blocks_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(CHOSEN_BUILT, TRITON_CACHE_DIR=str(tmp_path))

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
+from gnomon.lab.host_table import Collected, HostTable  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
 from gnomon.lab.staged import Pageable, Pipelined  # noqa: E402
 from gnomon.lab.stream import WeightStream  # noqa: E402
@@ -187,6 +188,25 @@ def test_a_buffer_is_filled_again_only_when_it_is_copied(monkeypatch: pytest.Mon
     assert arrived_in_order(Computing())
     monkeypatch.setattr(Computing, "wait", lambda self, event: None)
     assert not arrived_in_order(Computing())
+
+
+def collected_in_order(bench: Bench) -> bool:
+    """Whether each batch's rows are on the GPU when they are waited for."""
+    table = HostTable.drawn(Bench(torch, "cpu", lambda _: None), 4096)
+    pipeline = Collected(HostTable(bench, table.flat), 8, 20)
+    found = []
+    indices = table.indices(8, 20, 6)
+    for index in indices:
+        rows, arrived = pipeline.fetch(index)
+        bench.wait(arrived)
+        found.append(rows.clone())
+    return all(torch.equal(one, table.rows(8)[index]) for one, index in zip(found, indices, strict=True))
+
+
+def test_a_pinned_buffer_is_filled_again_only_when_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert collected_in_order(Computing())
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not collected_in_order(Computing())
 
 
 def saved(mode: str, folder: Path, *, waits: bool = True) -> int:

@@ -11,10 +11,12 @@ from gnomon.calibrate.timer import REPLAYS, captured
 from gnomon.cost.machine import Machine
 from gnomon.lab.base import LabRun, Rates
 from gnomon.lab.bench import Bench
-from gnomon.lab.priced import attention_s, gemm_s, stream_s
+from gnomon.lab.priced import attention_s, conv_s, gemm_s, stream_s
 
 ELEMENTWISE, GEMM, ATTENTION, VIEW = "kernel_launches_s", "gemm_launches_s", "attention_launches_s", "view_launches_s"
 RATES = (ELEMENTWISE, GEMM, ATTENTION, VIEW)
+CONV = "conv_launches_s"
+"""Of convolutions with a bias."""
 PROBE, PROBES = 300, 5
 LEAST_S = 5e-3
 """Of a sample: calls are repeated until they take this long."""
@@ -28,12 +30,17 @@ def launch_rates(bench: Bench) -> dict[str, float]:
     torch = bench.torch
     functional = torch.nn.functional
     x, w = (bench.empty(64, 64, dtype=torch.bfloat16).zero_() for _ in range(2))
-    heads = bench.empty(1, 4, 64, 64, dtype=torch.bfloat16).zero_()
+    heads, image, kernel = (
+        bench.empty(*shape, dtype=torch.bfloat16).zero_().contiguous(memory_format=torch.channels_last)
+        for shape in ((1, 4, 64, 64), (1, 64, 8, 8), (64, 64, 3, 3))
+    )
+    heads = heads.contiguous()
     calls: dict[str, Call] = {
         ELEMENTWISE: lambda: x * 1.5,
         GEMM: lambda: functional.linear(x, w),
         ATTENTION: lambda: functional.scaled_dot_product_attention(heads, heads, heads),
         VIEW: lambda: x.transpose(0, 1),
+        CONV: lambda: functional.conv2d(image, kernel, x[0], padding=1),
     }
     with torch.no_grad():
         return {name: call_rate(bench, call) for name, call in calls.items()}
@@ -98,10 +105,20 @@ class Tally:
     gemms: float = 0.0
     attentions: float = 0.0
     views: float = 0.0
+    convs: float = 0.0
+    flops: float = 0.0
+    """Of GEMMs, convolutions and attention."""
 
     def gemm(self, m: int, n: int, k: int, *, batch: int = 1) -> None:
         self.device_s += gemm_s(self.machine, m, n, k, batch=batch)
+        self.flops += 2.0 * m * n * k * batch
         self.gemms += 1
+
+    def conv(self, places: int, outputs: int, inputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
+        """A convolution of so many output places, channels last, without its bias."""
+        self.device_s += conv_s(self.machine, places, outputs, inputs, kernel**2, stride=stride, groups=groups)
+        self.flops += 2.0 * places * outputs * (inputs // groups) * kernel**2
+        self.convs += 1
 
     def stream(self, read: float, written: float) -> None:
         """An elementwise kernel, by its bytes."""
@@ -110,6 +127,7 @@ class Tally:
 
     def attention(self, sequences: int, heads: int, tokens: int, head_dim: int, *, causal: bool) -> None:
         self.device_s += attention_s(self.machine, sequences, heads, tokens, head_dim, causal=causal)
+        self.flops += 4.0 * sequences * heads * tokens**2 * head_dim / (2 if causal else 1)
         self.attentions += 1
 
     def add(self, other: Tally, times: int) -> None:
@@ -119,12 +137,15 @@ class Tally:
         self.gemms += times * other.gemms
         self.attentions += times * other.attentions
         self.views += times * other.views
+        self.convs += times * other.convs
+        self.flops += times * other.flops
 
     @property
     def launches(self) -> float:
-        return self.elementwise + self.gemms + self.attentions
+        return self.elementwise + self.gemms + self.attentions + self.convs
 
     def host_s(self, rates: Rates) -> float:
         """Seconds of the host's launches, at rates measured alone."""
         counts = (self.elementwise, self.gemms, self.attentions, self.views)
-        return sum(count / rates[name] for count, name in zip(counts, RATES, strict=True))
+        found = sum(count / rates[name] for count, name in zip(counts, RATES, strict=True))
+        return found + (self.convs / rates[CONV] if self.convs else 0.0)
