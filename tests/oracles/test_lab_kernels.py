@@ -149,6 +149,61 @@ assert "mma" in made.asm["ptx"] and "ld.local" not in made.asm["ptx"]
 """
 )
 
+BINNED = """
+import torch
+from functools import partial
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import onesweep as sweep
+from gnomon.lab.kernels import binning
+bench = Bench(torch, "cpu", lambda _: None)
+two, one = (sweep.Tile(1, 4), sweep.Tile(4, 4)), (sweep.Tile(1, 4, 4), sweep.Tile(4, 4, 2))
+for size, contents in ((5001, sweep.SKEWED), (300, sweep.UNIFORM)):
+    task = sweep._drawn(bench, size, contents)
+    task.keys[: size // 2] &= ~15
+    starts, truth = task.starts(), task.truth()
+    for move in (partial(task.counted, tile) for tile in two):
+        assert torch.equal(move(task.keys, task.out.fill_(-1), 0), truth)
+    for move in (partial(task.swept, tile, starts) for tile in one):
+        assert torch.equal(move(task.keys, task.out.fill_(-1), 0), truth)
+    ordered = torch.sort(task.keys).values
+    assert torch.equal(task.sorted_once_counted(sweep.Tile(16, 4, 64)), ordered)
+    assert torch.equal(task.sorted(partial(task.counted, sweep.Tile(16, 4))), ordered)
+
+# The interpreter runs tiles in order, so each finds a sum at once; here one finds counts, and a sum behind them.
+rows, last = 1, 21
+task = sweep._drawn(bench, 22 * 128, sweep.UNIFORM)
+digits = (task.keys & 15).view(22, 128)
+counts = torch.stack([torch.bincount(row, minlength=16) for row in digits]).to(torch.int32)
+for sums in ((0, 0), (3, 12), (12, 20), (20, 0)):
+    for window in (2, 4, 16, 32):
+        status = torch.zeros(22 * 16 + 1, dtype=torch.int32)
+        left = status[:-1].view(22, 16)
+        for odd, summed in enumerate(sums):
+            left[:last, odd::2] = counts[:last, odd::2] + (1 << 29)
+            left[summed, odd::2] = counts[: summed + 1, odd::2].sum(0) + (1 << 30)
+            left[:summed, odd::2] = (1 << 29) + 7  # behind the sum: not to be added
+        status[-1] = last
+        starts, truth = task.starts()[0], task.truth()
+        out = torch.full_like(task.keys, -1)
+        scratch = torch.empty(22 * 16, dtype=torch.int32)
+        binning.one_pass[(1,)](task.keys, out, starts, status, scratch, status[-1:], 22 * 128, 0, ROWS=1, WINDOW=window)
+        assert torch.equal(left[last], counts.sum(0) + (1 << 30))
+        assert int((out >= 0).sum()) == 128 and torch.equal(out[out >= 0], truth[out >= 0])
+"""
+BINNED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.experiments import onesweep as sweep
+from gnomon.lab.kernels import binning
+for tile in sweep.ONE_TILES:
+    made = build(binning.one_pass, ["*i32"] * 6 + ["i32"] * 2, tile.warps, ROWS=tile.rows, WINDOW=tile.window)
+    assert "ld.volatile.global" in made.asm["ptx"] and made.metadata.shared <= 227 * 1024
+build(binning.scatter, ["*i32"] * 4 + ["i32"] * 3, 8, ROWS=32)
+build(binning.count, ["*i32"] * 2 + ["i32"] * 3, 8, BLOCK=4096)
+build(binning.totals, ["*i32"] * 2 + ["i32"], 8, DIGITS=8, BLOCK=4096, REPEATS=8)
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -187,3 +242,11 @@ def test_a_recurrence_by_the_interpreter() -> None:
 
 def test_the_recurrent_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(RECURRENT_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_keys_move_to_their_bins_by_the_interpreter() -> None:
+    run(BINNED, TRITON_INTERPRET="1")
+
+
+def test_the_kernels_of_bins_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(BINNED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
