@@ -204,6 +204,27 @@ build(binning.totals, ["*i32"] * 2 + ["i32"], 8, DIGITS=8, BLOCK=4096, REPEATS=8
 """
 )
 
+PERCEPTRON = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import fused_mlp_intel as fused
+bench = Bench(torch, "cpu", lambda _: None)
+for layers, width, batch in ((12, 64, 300), (2, 16, 70), (5, 32, 64)):
+    task = fused._drawn(bench, {"layers": layers, "width": width}, batch, torch.float16)
+    truth = task.truth()
+    assert (task.fused(64, 4).double() - truth).abs().max() < 5e-3 * truth.square().mean().sqrt()
+"""
+PERCEPTRON_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.experiments import fused_mlp_intel as fused
+from gnomon.lab.kernels.perceptron import layers
+for rows, warps in fused.TILES:
+    made = build(layers, ["*bf16"] * 3 + ["i32"], warps, LAYERS=12, WIDTH=64, ROWS=rows, STAGES=fused.STAGES)
+    assert "wgmma" in made.asm["ptx"] and "cp.async" in made.asm["ptx"]
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -250,3 +271,11 @@ def test_keys_move_to_their_bins_by_the_interpreter() -> None:
 
 def test_the_kernels_of_bins_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(BINNED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_a_fused_perceptron_by_the_interpreter() -> None:
+    run(PERCEPTRON, TRITON_INTERPRET="1")
+
+
+def test_the_fused_perceptron_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(PERCEPTRON_BUILT, TRITON_CACHE_DIR=str(tmp_path))
