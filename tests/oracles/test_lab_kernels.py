@@ -225,6 +225,49 @@ for rows, warps in fused.TILES:
 """
 )
 
+DISSECTED = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import hopper_dissection as hopper
+bench = Bench(torch, "cpu", lambda _: None)
+order = (torch.randperm(64) * 32).int()
+following = torch.zeros(2048, dtype=torch.int32)
+following[order.long()] = order.roll(-1)
+chain = hopper._Chain(following, order, 100)
+starts = [chain.start(turn) for turn in range(6)]
+for turn in range(6):
+    assert int(chain.kernel(starts, turn)) == chain.end(turn) != starts[turn]
+for form in (hopper.Form(16, 32, 16, 2, 4), hopper.Form(32, 16, 16, 2, 4)):
+    a, b = (hopper._whole(bench, *shape, seed=1).half() for shape in ((form.m, form.k), (form.k, form.n)))
+    found = hopper.multiplied(form, (a, b), torch.empty(3, form.m, form.n), 7)
+    assert torch.equal(found, (a.float() @ b.float() * 7).expand(3, -1, -1))
+for form in (hopper.Form(16, 32, 16, 2, 4), hopper.Form(64, 32, 32, 2, 4)):
+    a, b = (hopper._whole(bench, 192, 192, seed=seed).half() for seed in (1, 2))
+    for stages in (1, 4):
+        found = hopper.tiled(form, stages, (a, b), torch.full_like(a, -1))
+        assert torch.equal(found, (a.float() @ b.float().T).half())
+"""
+DISSECTED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.experiments import hopper_dissection as hopper
+from gnomon.lab.kernels import dissected
+for kind, form in hopper.FORMS.items():
+    sides = {"M": form.m, "N": form.n, "K": form.k}
+    made = build(dissected.multiplied, ["*bf16", "*bf16", "*fp32", "i32"], form.warps, **sides)
+    ptx = made.asm["ptx"]
+    assert made.metadata.shared * form.programs <= 227 * 1024
+    assert ("wgmma" in ptx, "mma.sync" in ptx) == (kind == hopper.WGMMA, kind == hopper.MMA)
+for form, _ in hopper.TILED.values():
+    sides = {"M": form.m, "N": form.n, "K": form.k}
+    for stages in (1, 4):
+        ptx = build(dissected.tiled, ["*bf16"] * 3 + ["i32"], form.warps, **sides, STAGES=stages).asm["ptx"]
+        assert "wgmma" in ptx and ("cp.async" in ptx) == (stages > 1)
+ptx = build(dissected.chase, ["*i32", "*i32", "i32", "i32"], 1).asm["ptx"]
+assert "ld.global.b32" in ptx and "bar.sync" not in ptx
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -279,3 +322,11 @@ def test_a_fused_perceptron_by_the_interpreter() -> None:
 
 def test_the_fused_perceptron_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(PERCEPTRON_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_kernels_that_time_one_thing_by_the_interpreter() -> None:
+    run(DISSECTED, TRITON_INTERPRET="1")
+
+
+def test_kernels_that_time_one_thing_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(DISSECTED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
