@@ -268,6 +268,34 @@ assert "ld.global.b32" in ptx and "bar.sync" not in ptx
 """
 )
 
+PACKED = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import tempi
+bench = Bench(torch, "cpu", lambda _: None)
+layouts = (tempi.Layout(1, 1500, 1, 1, 512, 1500 * 512), tempi.Layout(1, 40, 32, 8, 64, 40 * 64),
+           tempi.Layout(9, 7, 3, 8, 15, 15 * 20))
+for layout in layouts:
+    task = tempi._drawn(bench, layout)
+    grid = task.source[: layout.span].view(layout.planes, -1)[:, : layout.rows * layout.row_stride]
+    blocks = grid.unflatten(1, (layout.rows, layout.row_stride))[:, :, : layout.words]
+    assert torch.equal(task.truth(), blocks.flatten())
+    for call in (task.one, task.strided, task.loop):
+        task.out.zero_()
+        assert torch.equal(call(), blocks.flatten())
+        assert int((task.out == 0).sum()) == 0
+# A block of 24 bytes at a multiple of 16 touches one sector or two.
+assert layouts[2].read_bytes == 63 * 48 and layouts[0].read_bytes == 1500 * 32 and layouts[1].read_bytes == 40 * 256
+"""
+PACKED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.packing import packed
+for words, kind in ((1, "*u8"), (3, "*i64"), (32, "*i64")):
+    build(packed, [kind, kind, "i32", "i32", "i32", "i32"], WORDS=words, BLOCK=1024)
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -330,3 +358,11 @@ def test_kernels_that_time_one_thing_by_the_interpreter() -> None:
 
 def test_kernels_that_time_one_thing_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(DISSECTED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_strided_objects_are_packed_by_the_interpreter() -> None:
+    run(PACKED, TRITON_INTERPRET="1")
+
+
+def test_the_packing_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(PACKED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
