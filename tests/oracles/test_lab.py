@@ -154,6 +154,18 @@ def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pyte
     assert all(way.startswith("gemm") for way in found.compared[0].shape["ways_s"])
 
 
+def test_pieces_merged_with_other_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both attention to a remote cache and attention in pieces fail their checks; one call over all holds."""
+
+    def averaged(torch: Any, outputs: Any, sums: Any) -> tuple[Any, Any]:
+        return outputs.float().mean(0).to(outputs.dtype), torch.logsumexp(sums, 0)
+
+    monkeypatch.setattr("gnomon.lab.experiments.infinite_llm.merged", averaged)
+    found = experiment("infinite-llm").work(Bench(torch, "cpu", compute_only), small("infinite-llm"))
+    assert [check.ok for check in found.checks] == [False, False, False, False, True, False]
+    assert not found.compared
+
+
 def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
