@@ -119,7 +119,7 @@ def _timed(bench: Bench, task: _Perceptron) -> tuple[Ways, str | None]:
     ways, there = Ways(bench), bench.device == "cuda"
     truth = task.truth()
     calls: dict[str, Callable[[], Any]] = {EAGER: task.chain, GRAPH: task.chain, EPILOGUE: task.epilogue}
-    calls[COMPILED] = partial(_compiled(bench.torch) if there else _chain, bench.torch, task.x, task.weights)
+    calls[COMPILED] = partial(_compiled(bench.torch), task.x, task.weights) if there else task.chain
     tiles = {f"{rows} rows, {warps} warps": (rows, warps) for rows, warps in TILES} if there else {"PyTorch": (0, 0)}
     for name, tile in tiles.items():
         call = partial(task.fused, *tile) if there else _narrowed(task)
@@ -145,8 +145,11 @@ def _narrowed(task: _Perceptron) -> Callable[[], Any]:
     return lambda: task.torch.cat([_chain(task.torch, rows, task.weights) for rows in task.x.split(64)])
 
 
-def _compiled(torch: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] = torch.compile(_chain, dynamic=False)
+def _compiled(torch: Any, backend: str = "inductor") -> Callable[..., Any]:
+    def chain(x: Any, weights: Any) -> Any:
+        return _chain(torch, x, weights)
+
+    found: Callable[..., Any] = torch.compile(chain, dynamic=False, fullgraph=True, backend=backend)
     return found
 
 
@@ -162,7 +165,7 @@ def _triton_rate(bench: Bench, sizes: Mapping[str, int]) -> dict[str, float]:
     """Small Triton kernels per second that the host launches, measured alone."""
     if not bench.timed:
         return {}
-    small = _drawn(bench, dict(sizes) | {"layers": 1}, 64)
+    small = _drawn(bench, sizes, 64)
     return {TRITON: call_rate(bench, partial(small.fused, *TILES[0]) if bench.device == "cuda" else small.chain)}
 
 

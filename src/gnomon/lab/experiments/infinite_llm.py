@@ -79,7 +79,9 @@ class _Step:
     def moved(self) -> Any:
         """The remote cache is copied while the GPU attends to its own."""
         torch, bench = self.bench.torch, self.bench
+        free = bench.recorded()
         with bench.within(self.side):
+            bench.wait(free)
             self.slot.keys.copy_(self.remote.keys, non_blocking=True)
             self.slot.values.copy_(self.remote.values, non_blocking=True)
             arrived = bench.recorded()
@@ -155,8 +157,7 @@ def _remote(bench: Bench, sizes: Mapping[str, int], row: LabRow) -> Ways:
     step, ways = _drawn(bench, sizes, int(row.shape["one_in"])), Ways(bench)
     truth = step.truth()
     for name, call in ((MOVED, step.moved), (PLACED, step.placed)):
-        _checked(ways, f"{row.what}: {name}", call, truth)
-        if ways.checks and ways.checks[-1].ok:
+        if _checked(ways, f"{row.what}: {name}", call, truth):
             ways.runs[name] = bench.wall(call, REPEATS if bench.timed else 1, warm=2, host_bytes=step.remote.nbytes)
     return ways
 
@@ -177,17 +178,19 @@ def _local(bench: Bench, sizes: Mapping[str, int], row: LabRow) -> Ways:
         return merged(torch, *partials(torch, step.query, pieces))[0]
 
     for name, call in ((WHOLE, at_once), (PIECES, in_pieces)):
-        _checked(ways, f"{row.what}: {name}", call, truth)
-        run = ways.attempt(f"{name}, timed,", partial(graphed, bench, call)) if ways.checks[-1:] else None
-        if run is not None and ways.checks[-1].ok:
+        right = _checked(ways, f"{row.what}: {name}", call, truth)
+        run = ways.attempt(f"{name}, timed,", partial(graphed, bench, call)) if right else None
+        if run is not None:
             ways.runs[name] = run
     return ways
 
 
-def _checked(ways: Ways, what: str, call: Callable[[], Any], truth: Any) -> None:
+def _checked(ways: Ways, what: str, call: Callable[[], Any], truth: Any) -> bool:
     found = ways.attempt(what, call)
-    if found is not None:
-        ways.checks.append(close(f"{what}, against fp64", found, truth, BOUND))
+    if found is None:
+        return False
+    ways.checks.append(close(f"{what}, against fp64", found, truth, BOUND))
+    return ways.checks[-1].ok
 
 
 def _drawn(bench: Bench, sizes: Mapping[str, int], one_in: int) -> _Step:

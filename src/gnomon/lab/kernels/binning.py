@@ -134,6 +134,7 @@ def one_pass(keys, out, starts, status, scratch, ticket, size, shift, ROWS: tl.c
     own = tl.sum(counts, 0)
     mine = status + tile * BINS + bins
     tl.atomic_xchg(mine, own + COUNTED, sem="relaxed")
+    tl.debug_barrier()  # the sum must not be left before the counts, whichever threads do it
     before = _before(status, tile, WINDOW)
     tl.atomic_xchg(mine, before + own + SUMMED, sem="relaxed")
     _store(key, digit, there, rank, counts, tl.load(starts + bins) + before, tile, out, scratch, ROWS)
