@@ -186,8 +186,8 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
 
 
 def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
-    """GEMMs and ReLUs one after the other, or the host's launches; one kernel by its bytes, its instructions, or its
-    chain of layers, whichever takes longest."""
+    """GEMMs and ReLUs one after the other, or the host's launches; one kernel by its bytes, or by its instructions or
+    its chain of layers after it started, whichever takes longest."""
     shape, machine = row.shape, torch_machine(chip)
     batch, layers, width = (int(shape[name]) for name in ("batch", "layers", "width"))
     size, tally = VALUE * batch * width, Tally(machine)
@@ -198,7 +198,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     matrices = 2.0 * layers * batch * width**2 / chip.rate("bf16")
     issued = layers * batch * width * ISSUED / (chip.rates_flops["fp32"] / 2)
     chained = layers * LAYER_CYCLES / chip.boost_hz
-    fused = max(stream_s(machine, size, size), matrices + issued, stream_s(machine, 0.0, 0.0) + chained)
+    fused = max(stream_s(machine, size, size), stream_s(machine, 1.0, 1.0) + max(matrices + issued, chained))
     plain = tally.device_s
     if shape["plain"] == EAGER:
         plain = max(plain, tally.elementwise / rates[ELEMENTWISE] + tally.gemms / rates[GEMM])
