@@ -156,7 +156,7 @@ from gnomon.lab.bench import Bench
 from gnomon.lab.experiments import onesweep as sweep
 from gnomon.lab.kernels import binning
 bench = Bench(torch, "cpu", lambda _: None)
-two, one = (sweep.Tile(1, 4), sweep.Tile(4, 4)), (sweep.Tile(1, 4, 4), sweep.Tile(4, 4, 2))
+two, one = (sweep.KeyTile(1, 4), sweep.KeyTile(4, 4)), (sweep.KeyTile(1, 4, 4), sweep.KeyTile(4, 4, 2))
 for size, contents in ((5001, sweep.SKEWED), (300, sweep.UNIFORM)):
     task = sweep._drawn(bench, size, contents)
     task.keys[: size // 2] &= ~15
@@ -166,8 +166,8 @@ for size, contents in ((5001, sweep.SKEWED), (300, sweep.UNIFORM)):
     for move in (partial(task.swept, tile, starts) for tile in one):
         assert torch.equal(move(task.keys, task.out.fill_(-1), 0), truth)
     ordered = torch.sort(task.keys).values
-    assert torch.equal(task.sorted_once_counted(sweep.Tile(16, 4, 64)), ordered)
-    assert torch.equal(task.sorted(partial(task.counted, sweep.Tile(16, 4))), ordered)
+    assert torch.equal(task.sorted_once_counted(sweep.KeyTile(16, 4, 64)), ordered)
+    assert torch.equal(task.sorted(partial(task.counted, sweep.KeyTile(16, 4))), ordered)
 
 # The interpreter runs tiles in order, so each finds a sum at once; here one finds counts, and a sum behind them.
 rows, last = 1, 21

@@ -37,7 +37,7 @@ ROW_BYTES = 2 * BINS * KEY / ROW
 """Where rows begin, written and read, for each key."""
 
 
-class Tile(NamedTuple):
+class KeyTile(NamedTuple):
     """Rows of 128 keys, warps, and tiles whose sums are read at once."""
 
     rows: int
@@ -53,8 +53,8 @@ class Tile(NamedTuple):
         return f"tiles of {self.keys}" + (f", {self.window} read at once" if self.window else "")
 
 
-TWO_TILES = (Tile(16, 4), Tile(32, 8), Tile(64, 16))
-ONE_TILES = (Tile(16, 4, 64), Tile(32, 8, 64), Tile(32, 8, 128), Tile(64, 16, 128))
+TWO_TILES = (KeyTile(16, 4), KeyTile(32, 8), KeyTile(64, 16))
+ONE_TILES = (KeyTile(16, 4, 64), KeyTile(32, 8, 64), KeyTile(32, 8, 128), KeyTile(64, 16, 128))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Keys:
     out: Any
     spare: Any
 
-    def counted(self, tile: Tile, keys: Any, out: Any, digit: int) -> Any:
+    def counted(self, tile: KeyTile, keys: Any, out: Any, digit: int) -> Any:
         """Counts of each tile, their prefix sums, then the keys."""
         from gnomon.lab.kernels import binning
 
@@ -91,7 +91,7 @@ class _Keys:
         )
         return found.cumsum(1, dtype=self.torch.int32).sub_(found)
 
-    def swept(self, tile: Tile, starts: Any, keys: Any, out: Any, digit: int) -> Any:
+    def swept(self, tile: KeyTile, starts: Any, keys: Any, out: Any, digit: int) -> Any:
         """One kernel; starts [8, 16] has where the bins begin."""
         from gnomon.lab.kernels import binning
 
@@ -112,7 +112,7 @@ class _Keys:
             source = move(source, target, digit)
         return source
 
-    def sorted_once_counted(self, tile: Tile) -> Any:
+    def sorted_once_counted(self, tile: KeyTile) -> Any:
         return self.sorted(partial(self.swept, tile, self.starts()))
 
     def gathered(self, keys: Any, out: Any, digit: int) -> Any:
