@@ -23,6 +23,7 @@ from gnomon.lab import EXPERIMENTS, experiment, int4, quantise  # noqa: E402
 from gnomon.lab.base import Findings, LabRun  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Blocked, Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
+from gnomon.lab.experiments import fused_mlp_intel  # noqa: E402
 from gnomon.lab.experiments.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import apart, narrow_apart  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded, adamw  # noqa: E402
@@ -152,6 +153,34 @@ def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pyte
     assert bad and all("turned" in what for what in bad)
     assert any("turned" in note and "is wrong" in note for note in found.notes)
     assert all(way.startswith("gemm") for way in found.compared[0].shape["ways_s"])
+
+
+def test_pieces_merged_with_other_weights_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both attention to a remote cache and attention in pieces fail their checks; one call over all holds."""
+
+    def averaged(torch: Any, outputs: Any, sums: Any) -> tuple[Any, Any]:
+        return outputs.float().mean(0).to(outputs.dtype), torch.logsumexp(sums, 0)
+
+    monkeypatch.setattr("gnomon.lab.experiments.infinite_llm.merged", averaged)
+    found = experiment("infinite-llm").work(Bench(torch, "cpu", compute_only), small("infinite-llm"))
+    assert [check.ok for check in found.checks] == [False, False, False, False, True, False]
+    assert not found.compared
+
+
+def test_a_way_that_cannot_run_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("gnomon.lab.experiments.infinite_llm._Step.placed", broken)
+    found = experiment("infinite-llm").work(Pretended(), small("infinite-llm"))
+    assert [row.shape["technique"] for row in found.compared] == ["pieces merged"]
+    assert any("no such kernel" in note for note in found.notes)
+
+
+def test_the_compiled_perceptron_is_one_graph(bench: Bench) -> None:
+    task = fused_mlp_intel._drawn(bench, {"layers": 4, "width": 16}, 50)
+    compiled = fused_mlp_intel._compiled(torch, "eager")
+    assert torch.equal(compiled(task.x, task.weights), task.chain())
 
 
 def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(

@@ -201,6 +201,153 @@ for pack, warps in ((1, 4), (2, 4), (2, 8)):
 """
 )
 
+BINNED = """
+import torch
+from functools import partial
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import onesweep as sweep
+from gnomon.lab.kernels import binning
+bench = Bench(torch, "cpu", lambda _: None)
+two, one = (sweep.KeyTile(1, 4), sweep.KeyTile(4, 4)), (sweep.KeyTile(1, 4, 4), sweep.KeyTile(4, 4, 2))
+for size, contents in ((5001, sweep.SKEWED), (300, sweep.UNIFORM)):
+    task = sweep._drawn(bench, size, contents)
+    task.keys[: size // 2] &= ~15
+    starts, truth = task.starts(), task.truth()
+    for move in (partial(task.counted, tile) for tile in two):
+        assert torch.equal(move(task.keys, task.out.fill_(-1), 0), truth)
+    for move in (partial(task.swept, tile, starts) for tile in one):
+        assert torch.equal(move(task.keys, task.out.fill_(-1), 0), truth)
+    ordered = torch.sort(task.keys).values
+    assert torch.equal(task.sorted_once_counted(sweep.KeyTile(16, 4, 64)), ordered)
+    assert torch.equal(task.sorted(partial(task.counted, sweep.KeyTile(16, 4))), ordered)
+
+# The interpreter runs tiles in order, so each finds a sum at once; here one finds counts, and a sum behind them.
+rows, last = 1, 21
+task = sweep._drawn(bench, 22 * 128, sweep.UNIFORM)
+digits = (task.keys & 15).view(22, 128)
+counts = torch.stack([torch.bincount(row, minlength=16) for row in digits]).to(torch.int32)
+for sums in ((0, 0), (3, 12), (12, 20), (20, 0)):
+    for window in (2, 4, 16, 32):
+        status = torch.zeros(22 * 16 + 1, dtype=torch.int32)
+        left = status[:-1].view(22, 16)
+        for odd, summed in enumerate(sums):
+            left[:last, odd::2] = counts[:last, odd::2] + (1 << 29)
+            left[summed, odd::2] = counts[: summed + 1, odd::2].sum(0) + (1 << 30)
+            left[:summed, odd::2] = (1 << 29) + 7  # behind the sum: not to be added
+        status[-1] = last
+        starts, truth = task.starts()[0], task.truth()
+        out = torch.full_like(task.keys, -1)
+        scratch = torch.empty(22 * 16, dtype=torch.int32)
+        binning.one_pass[(1,)](task.keys, out, starts, status, scratch, status[-1:], 22 * 128, 0, ROWS=1, WINDOW=window)
+        assert torch.equal(left[last], counts.sum(0) + (1 << 30))
+        assert int((out >= 0).sum()) == 128 and torch.equal(out[out >= 0], truth[out >= 0])
+"""
+BINNED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.experiments import onesweep as sweep
+from gnomon.lab.kernels import binning
+for tile in sweep.ONE_TILES:
+    made = build(binning.one_pass, ["*i32"] * 6 + ["i32"] * 2, tile.warps, ROWS=tile.rows, WINDOW=tile.window)
+    assert "ld.volatile.global" in made.asm["ptx"] and made.metadata.shared <= 227 * 1024
+build(binning.scatter, ["*i32"] * 4 + ["i32"] * 3, 8, ROWS=32)
+build(binning.count, ["*i32"] * 2 + ["i32"] * 3, 8, BLOCK=4096)
+build(binning.totals, ["*i32"] * 2 + ["i32"], 8, DIGITS=8, BLOCK=4096, REPEATS=8)
+"""
+)
+
+PERCEPTRON = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import fused_mlp_intel as fused
+bench = Bench(torch, "cpu", lambda _: None)
+for layers, width, batch in ((12, 64, 300), (2, 16, 70), (5, 32, 64)):
+    task = fused._drawn(bench, {"layers": layers, "width": width}, batch, torch.float16)
+    truth = task.truth()
+    assert (task.fused(64, 4).double() - truth).abs().max() < 5e-3 * truth.square().mean().sqrt()
+"""
+PERCEPTRON_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.experiments import fused_mlp_intel as fused
+from gnomon.lab.kernels.perceptron import layers
+for rows, warps in fused.TILES:
+    made = build(layers, ["*bf16"] * 3 + ["i32"], warps, LAYERS=12, WIDTH=64, ROWS=rows, STAGES=fused.STAGES)
+    assert "wgmma" in made.asm["ptx"] and "cp.async" in made.asm["ptx"]
+"""
+)
+
+DISSECTED = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import hopper_dissection as hopper
+bench = Bench(torch, "cpu", lambda _: None)
+order = (torch.randperm(64) * 32).int()
+following = torch.zeros(2048, dtype=torch.int32)
+following[order.long()] = order.roll(-1)
+chain = hopper._Chain(following, order, 100)
+starts = [chain.start(turn) for turn in range(6)]
+for turn in range(6):
+    assert int(chain.kernel(starts, turn)) == chain.end(turn) != starts[turn]
+for form in (hopper.Form(16, 32, 16, 2, 4), hopper.Form(32, 16, 16, 2, 4)):
+    a, b = (hopper._whole(bench, *shape, seed=1).half() for shape in ((form.m, form.k), (form.k, form.n)))
+    found = hopper.multiplied(form, (a, b), torch.empty(3, form.m, form.n), 7)
+    assert torch.equal(found, (a.float() @ b.float() * 7).expand(3, -1, -1))
+for form in (hopper.Form(16, 32, 16, 2, 4), hopper.Form(64, 32, 32, 2, 4)):
+    a, b = (hopper._whole(bench, 192, 192, seed=seed).half() for seed in (1, 2))
+    for stages in (1, 4):
+        found = hopper.tiled(form, stages, (a, b), torch.full_like(a, -1))
+        assert torch.equal(found, (a.float() @ b.float().T).half())
+"""
+DISSECTED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.experiments import hopper_dissection as hopper
+from gnomon.lab.kernels import dissected
+for kind, form in hopper.FORMS.items():
+    sides = {"M": form.m, "N": form.n, "K": form.k}
+    made = build(dissected.multiplied, ["*bf16", "*bf16", "*fp32", "i32"], form.warps, **sides)
+    ptx = made.asm["ptx"]
+    assert made.metadata.shared * form.programs <= 227 * 1024
+    assert ("wgmma" in ptx, "mma.sync" in ptx) == (kind == hopper.WGMMA, kind == hopper.MMA)
+for form, _ in hopper.TILED.values():
+    sides = {"M": form.m, "N": form.n, "K": form.k}
+    for stages in (1, 4):
+        ptx = build(dissected.tiled, ["*bf16"] * 3 + ["i32"], form.warps, **sides, STAGES=stages).asm["ptx"]
+        assert "wgmma" in ptx and ("cp.async" in ptx) == (stages > 1)
+ptx = build(dissected.chase, ["*i32", "*i32", "i32", "i32"], 1).asm["ptx"]
+assert "ld.global.b32" in ptx and "bar.sync" not in ptx
+"""
+)
+
+PACKED = """
+import torch
+from gnomon.lab.bench import Bench
+from gnomon.lab.experiments import tempi
+bench = Bench(torch, "cpu", lambda _: None)
+layouts = (tempi.Layout(1, 1500, 1, 1, 512, 1500 * 512), tempi.Layout(1, 40, 32, 8, 64, 40 * 64),
+           tempi.Layout(9, 7, 3, 8, 15, 15 * 20))
+for layout in layouts:
+    task = tempi._drawn(bench, layout)
+    grid = task.source[: layout.span].view(layout.planes, -1)[:, : layout.rows * layout.row_stride]
+    blocks = grid.unflatten(1, (layout.rows, layout.row_stride))[:, :, : layout.words]
+    assert torch.equal(task.truth(), blocks.flatten())
+    for call in (task.one, task.strided, task.loop):
+        task.out.zero_()
+        assert torch.equal(call(), blocks.flatten())
+        assert int((task.out == 0).sum()) == 0
+# A block of 24 bytes at a multiple of 16 touches one sector or two.
+assert layouts[2].read_bytes == 63 * 48 and layouts[0].read_bytes == 1500 * 32 and layouts[1].read_bytes == 40 * 256
+"""
+PACKED_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.packing import packed
+for words, kind in ((1, "*u8"), (3, "*i64"), (32, "*i64")):
+    build(packed, [kind, kind, "i32", "i32", "i32", "i32"], WORDS=words, BLOCK=1024)
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -255,3 +402,35 @@ def test_attention_over_chosen_blocks_by_the_interpreter() -> None:
 
 def test_attention_over_chosen_blocks_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(CHOSEN_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_keys_move_to_their_bins_by_the_interpreter() -> None:
+    run(BINNED, TRITON_INTERPRET="1")
+
+
+def test_the_kernels_of_bins_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(BINNED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_a_fused_perceptron_by_the_interpreter() -> None:
+    run(PERCEPTRON, TRITON_INTERPRET="1")
+
+
+def test_the_fused_perceptron_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(PERCEPTRON_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_kernels_that_time_one_thing_by_the_interpreter() -> None:
+    run(DISSECTED, TRITON_INTERPRET="1")
+
+
+def test_kernels_that_time_one_thing_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(DISSECTED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_strided_objects_are_packed_by_the_interpreter() -> None:
+    run(PACKED, TRITON_INTERPRET="1")
+
+
+def test_the_packing_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(PACKED_BUILT, TRITON_CACHE_DIR=str(tmp_path))

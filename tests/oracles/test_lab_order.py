@@ -19,11 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
+from gnomon.lab.experiments import infinite_llm  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
 from gnomon.lab.host_table import Collected, HostTable  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
 from gnomon.lab.staged import Pageable, Pipelined  # noqa: E402
 from gnomon.lab.stream import WeightStream  # noqa: E402
+from gnomon.lab.ways import close  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -207,6 +209,22 @@ def test_a_pinned_buffer_is_filled_again_only_when_it_is_copied(monkeypatch: pyt
     assert collected_in_order(Computing())
     monkeypatch.setattr(Computing, "wait", lambda self, event: None)
     assert not collected_in_order(Computing())
+
+
+def attended(bench: Bench) -> bool:
+    """Whether a step with a cache that is copied meanwhile is right, and the next with another one."""
+    sizes = {"heads": 3, "dim": 32, "tokens": 64, "pieces": 4}
+    step, right = infinite_llm._drawn(bench, sizes, 2), True
+    for _ in range(2):
+        right &= close("moved", step.moved(), step.truth(), infinite_llm.BOUND).ok
+        step.remote.values.add_(1.0)
+    return right
+
+
+def test_a_cache_is_attended_to_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert attended(Computing())
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not attended(Computing())
 
 
 def saved(mode: str, folder: Path, *, waits: bool = True) -> int:
