@@ -21,6 +21,7 @@ from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
+from gnomon.lab.slots import SlotPool  # noqa: E402
 from gnomon.lab.staged import Pageable, Pipelined  # noqa: E402
 from gnomon.lab.stream import WeightStream  # noqa: E402
 from gnomon.lab.swaps import BLOCKS, GATHERED, GROUPS, CacheShape, Rotation, SwappedCache  # noqa: E402
@@ -238,3 +239,21 @@ def test_a_request_comes_back_once_it_has_left(way: str, monkeypatch: pytest.Mon
     assert swapped(Late(), way)
     monkeypatch.setattr(Late, "wait", lambda self, event: None)
     assert not swapped(Late(), way)
+
+
+def in_their_slots(bench: Bench) -> bool:
+    """Whether experts are in their slots when they are used, and slots are filled again only after that."""
+    host = [[torch.full((4,), 10.0 * layer + one) for one in range(3)] for layer in range(4)]
+    pool, good = SlotPool(bench, host, 2), True
+    for layer in range(4):
+        for one in range(3):
+            pool.fetch((layer, one))
+            good = good and torch.equal(pool.weights((layer, one)), host[layer][one])
+            pool.release((layer, one))
+    return good and pool.free == 2 and pool.copied == 12
+
+
+def test_an_expert_is_used_once_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_their_slots(Computing())
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not in_their_slots(Computing())
