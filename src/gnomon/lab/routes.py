@@ -19,7 +19,7 @@ class Routes:
 
     chosen: Any
     guessed: Any
-    """The same as a predictor says; those it misses are any experts."""
+    """The same as a predictor says; those it misses are experts that another token could visit."""
     popular: Any
     """[layers, experts], the most popular first."""
 
@@ -38,17 +38,26 @@ def counted(chosen: Any) -> Loads:
     return {int(expert): int(count) for expert, count in zip(experts, rows, strict=True)}
 
 
-def drawn(shape: tuple[int, int, int, int], experts: int, skew: float, accuracy: float, seed: int) -> Routes:
-    """Distinct experts for each token: the highest of log popularity and Gumbel noise; `shape` as in `Routes`."""
+def drawn(
+    shape: tuple[int, int, int, int], experts: int, skew: float, accuracy: float, seed: int, *, stay: float = 0.0
+) -> Routes:
+    """Distinct experts for each token: the highest of log popularity and Gumbel noise; `shape` as in `Routes`. A share
+    `stay` of tokens goes where those before them in the same sequence went."""
     generator = np.random.default_rng(seed)
     steps, layers, tokens, choices = shape
     popular = np.stack([generator.permutation(experts) for _ in range(layers)])
     scores = np.empty((layers, experts))
     np.put_along_axis(scores, popular, -skew * np.log(np.arange(1, experts + 1))[None].repeat(layers, 0), 1)
-    noisy = scores[None, :, None] + generator.gumbel(size=(steps, layers, tokens, experts))
-    chosen = np.argsort(-noisy, axis=-1)[..., :choices]
-    other = generator.integers(0, experts, chosen.shape)
-    guessed = np.where(generator.random(chosen.shape) < accuracy, chosen, other)
+
+    def tokens_experts() -> Any:
+        noisy = scores[None, :, None] + generator.gumbel(size=(steps, layers, tokens, experts))
+        return np.argsort(-noisy, axis=-1)[..., :choices]
+
+    chosen = tokens_experts()
+    for step in range(1, steps if stay else 0):
+        stays = generator.random((layers, tokens, 1)) < stay
+        chosen[step] = np.where(stays, chosen[step - 1], chosen[step])
+    guessed = np.where(generator.random(chosen.shape) < accuracy, chosen, tokens_experts())
     return Routes(chosen=chosen, guessed=guessed, popular=popular)
 
 

@@ -73,9 +73,21 @@ class SlotPool:
         self.bench.wait(self._arrived[key])
         return self.slots[self._at[key]]
 
-    def release(self, key: Key) -> None:
-        """The compute stream was given all that needs this expert."""
-        slot = self._at.pop(key)
+    def used(self, key: Key) -> None:
+        """The compute stream was given all that needs this expert so far."""
+        self._released[self._at[key]] = self.bench.recorded()
+
+    def evict(self, key: Key) -> None:
+        """Free an expert's slot."""
         del self._arrived[key]
-        self._released[slot] = self.bench.recorded()
-        self._free.append(slot)
+        self._free.append(self._at.pop(key))
+
+    def release(self, key: Key) -> None:
+        """Free the slot of an expert that the compute stream was just given."""
+        self.used(key)
+        self.evict(key)
+
+    def empty(self) -> None:
+        """Free all slots."""
+        for key in list(self._at):
+            self.evict(key)
