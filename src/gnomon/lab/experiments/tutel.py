@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS
 from gnomon.cost.machine import Machine
 from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
@@ -26,6 +25,7 @@ from gnomon.lab.base import (
 )
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.experts import CHOICES, MULTIPLE, Layer, Way, compiled, routed
+from gnomon.lab.launches import graphed_with_bytes
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
@@ -105,24 +105,11 @@ def _timed(layer: Layer, what: str) -> tuple[Ways, dict[tuple[str, str], LabRun]
             continue
         outputs = way.dispatch().clone()
         for part, call in ((LAYER, way), (MOVED, partial(way.moved, outputs))):
-            run = ways.attempt(f"{what}, {name}, {part}, timed,", partial(_measured, bench, call))
+            run = ways.attempt(f"{what}, {name}, {part}, timed,", partial(graphed_with_bytes, bench, call))
             if run is not None:
                 runs[part, name] = run
         del outputs
     return ways, runs
-
-
-def _measured(bench: Bench, call: Callable[[], Any]) -> LabRun:
-    """Seconds of a call in a graph, and the most bytes that it holds."""
-    before = bench.held_bytes if bench.timed else 0
-    with bench.peak() as most:
-        call()
-        bench.synchronize()
-        held = most() - before
-    timing = bench.kernel(lambda _: call(), 1)
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=held)
 
 
 def _there(row: LabRow, tokens: int, runs: Mapping[tuple[str, str], LabRun]) -> bool:
