@@ -190,7 +190,7 @@ class CachedExperts:
         self._near = [] if self.pool else [[flat.to(bench.device, copy=True) for flat in some] for some in host]
 
     def run(self, inputs: Sequence[Any], steps: Sequence[Step], visits: Sequence[Sequence[Mapping[int, Visit]]]) -> Any:
-        """Outputs of all steps, from an empty cache."""
+        """Outputs of all steps, from an empty cache; inputs in fp32, experts take and give bf16."""
         torch = self.bench.torch
         if self.pool:
             self.pool.empty()
@@ -198,7 +198,7 @@ class CachedExperts:
         for x, step, there in zip(inputs, steps, visits, strict=True):
             for actions, visited in zip(step, there, strict=True):
                 self.bench.idle()  # who goes where is known once the layer before is done
-                normed = torch.nn.functional.layer_norm(x, x.shape[-1:])
+                normed = torch.nn.functional.layer_norm(x, x.shape[-1:]).to(torch.bfloat16)
                 out = torch.zeros_like(normed, dtype=torch.float32)
                 for key in self._coming(actions):
                     visit = visited[key[1]]
@@ -206,7 +206,7 @@ class CachedExperts:
                     out.index_add_(0, visit.rows, mine.float() * visit.share)
                     if self.pool:
                         self.pool.used(key)
-                x = x + out.to(x.dtype)
+                x = x + out
             found.append(x)
         return torch.cat(found)
 

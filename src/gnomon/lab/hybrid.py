@@ -128,17 +128,18 @@ class HybridExperts:
         self._pinned: dict[int, tuple[Any, Any]] = {}
 
     def run(self, x: Any, plan: Sequence[LayerPlan], visits: Sequence[Mapping[int, Visit]]) -> Any:
+        """x [tokens, width] in fp32; experts take and give bf16."""
         for layer, (one, there) in enumerate(zip(plan, visits, strict=True)):
             wasted = [key for key in (plan[layer - 1].ahead if layer else ()) if key not in one.early]
             for expert in wasted:
                 self.pool.release((layer, expert))
-            x = x + self._layer(layer, x, one, there).to(x.dtype)
+            x = x + self._layer(layer, x, one, there)
         return x
 
     def _layer(self, layer: int, x: Any, plan: LayerPlan, visits: Mapping[int, Visit]) -> Any:
         torch, bench = self.bench.torch, self.bench
-        normed = torch.nn.functional.layer_norm(x, x.shape[-1:])
-        far, back = self._buffers(x)
+        normed = torch.nn.functional.layer_norm(x, x.shape[-1:]).to(torch.bfloat16)
+        far, back = self._buffers(normed)
         if plan.hosted:
             far.copy_(normed, non_blocking=True)
         sent = bench.recorded()

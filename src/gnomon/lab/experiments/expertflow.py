@@ -47,8 +47,8 @@ SKEW = 0.6
 """Of experts' popularity, as routers of networks with many experts were measured."""
 CACHES = (1, 4)
 """Cached experts of a layer, in those of the smallest cache."""
-BOUND = 0.1
-"""Of the outputs' root mean square, the largest difference: bf16 after every layer."""
+BOUND = 0.12
+"""Of the outputs' root mean square, the largest difference: experts in bf16, their sums in fp32."""
 BF16 = 2
 OPERATORS = (2.0, 5.0, 5.0)
 """Launches: GEMMs and others of an expert, others of a layer."""
@@ -100,7 +100,7 @@ NOTES = (
 
 def _input(bench: Bench, sizes: Mapping[str, int], step: int) -> Any:
     generator = bench.generator(SEED + 170 + step)
-    return bench.normal(sizes["tokens"], sizes["width"], dtype=bench.torch.bfloat16, generator=generator)
+    return bench.normal(sizes["tokens"], sizes["width"], dtype=bench.torch.float32, generator=generator)
 
 
 def _routes(sizes: Mapping[str, int]) -> Routes:

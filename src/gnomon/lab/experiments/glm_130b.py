@@ -37,7 +37,7 @@ BF16, INT4 = 2.0, 0.5 + 3 / int4.GROUP
 """Bytes of a weight; with a scale and a zero of two bytes and one for 128 of them, where the kernels read them."""
 BOUND, BLOCK_BOUND = 0.05, 0.1
 """Of a GEMM's and of a layer's outputs' root mean square, the largest difference: weights and sums rounded to bf16."""
-ROUNDED = 0.01
+ROUNDED = 0.02
 """Of the error of rounding: how far it may be from that of values that are spread evenly between codes."""
 Multiply = Callable[[Any], Any]
 
