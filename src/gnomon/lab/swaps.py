@@ -97,6 +97,7 @@ class SwappedCache:
         order = torch.randperm(everything, device=bench.device, generator=bench.generator(SEED + 131))
         self.ids = list(order.split(shape.blocks))
         self.staging = [bench.empty(shape.planes, shape.blocks, words, dtype=torch.int64) for _ in range(2)]
+        self.nothing = self.bench.torch.zeros_like(self.staging[0])
         self._plans = {way: [self._pairs(way, one) for one in range(shape.requests)] for way in (BLOCKS, GROUPS)}
 
     def places(self, way: str, request: int) -> Any:
@@ -163,6 +164,8 @@ class Rotation:
         bench = cache.bench
         self.cache, self.way, self.step, self.overlapped = cache, way, step, overlapped
         self.bench, self.down, self.up = bench, bench.stream(), bench.stream()
+        self.spoils = False
+        """Whether what was copied is overwritten where it was, as it may be where blocks are used again."""
         self._left: dict[int, Any] = {}
         self._back: dict[int, Any] = {}
 
@@ -176,8 +179,8 @@ class Rotation:
                 self._swap(leaving, coming)
                 self.bench.idle()
             else:
-                self.cache.out(self.way, leaving)
-                self.cache.back(self.way, coming)
+                self._out(leaving)
+                self._in(coming)
                 self.bench.idle()
                 self.step()
                 self.bench.idle()
@@ -186,9 +189,19 @@ class Rotation:
         """One leaves once it is back, one comes back once it has left."""
         with self.bench.within(self.down):
             self.bench.wait(self._back.get(leaving))
-            self.cache.out(self.way, leaving)
+            self._out(leaving)
             self._left[leaving] = self.bench.recorded()
         with self.bench.within(self.up):
             self.bench.wait(self._left.get(coming))
-            self.cache.back(self.way, coming)
+            self._in(coming)
             self._back[coming] = self.bench.recorded()
+
+    def _out(self, request: int) -> None:
+        self.cache.out(self.way, request)
+        if self.spoils:
+            self.cache.near[:, self.cache.places(self.way, request)] = 0
+
+    def _in(self, request: int) -> None:
+        self.cache.back(self.way, request)
+        if self.spoils:
+            self.cache.far[request].copy_(self.cache.nothing, non_blocking=True)

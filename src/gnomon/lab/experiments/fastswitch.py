@@ -122,7 +122,9 @@ def _rotated(rotation: Rotation, when: str) -> Check:
     count = cache.shape.requests
     half = count // 2
     cache.reset(way, range(half, count))
+    rotation.spoils = True
     rotation.run(3 * half)
+    rotation.spoils = False
     cache.bench.synchronize()
     unlike = sum(cache.differing_far(way, one) for one in range(half))
     unlike += sum(cache.differing_near(way, one) for one in range(half, count))
