@@ -78,7 +78,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             model = CachedExperts(bench, host, slots, shape)
             call = partial(model.run, inputs, steps, visits)
             checks.append(close(f"{what}: against fp64", call(), truth, BOUND))
-            runs[policy, each] = bench.wall(call, sizes["repeats"])
+            runs[policy, each] = bench.wall(call, sizes["repeats"], warm=0)
             if slots is not None:
                 facts[f"hits, {what}"] = hits(steps)
             del model, call

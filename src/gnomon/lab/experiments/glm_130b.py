@@ -162,7 +162,7 @@ def _block(torch: Any, x: Any, multiply: Mapping[str, Multiply]) -> Any:
     first, second, third, fourth = NAMES
     x = x + multiply[second](multiply[first](x)[:, : x.shape[1]].contiguous())
     gate, up = multiply[third](x).chunk(2, -1)
-    return x + multiply[fourth](torch.nn.functional.gelu(gate) * up)
+    return x + multiply[fourth]((torch.nn.functional.gelu(gate) * up).contiguous())
 
 
 def _timed(ways: Ways, layer: Mapping[str, _Matrix], inside: Mapping[str, Multiply], m: int) -> dict[str, LabRun]:

@@ -38,6 +38,8 @@ MANY = 64
 """Rows for the CPU's arithmetic rate."""
 PROBED = 8
 """Experts that a probe of the CPU takes turns with, more than its caches hold."""
+WAY_S, LEAST = 5.0, 2
+"""Seconds for the passes of one way, and passes at least: a CPU may be slow."""
 BOUND = 0.03
 """Of the outputs' root mean square, the largest difference: experts in bf16, their sums in fp32."""
 BF16 = 2
@@ -49,14 +51,14 @@ CASES = ((HOSTED, AHEAD), (FETCHED, AHEAD), (HOSTED, SHARED), (SHARED, AHEAD))
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("drawing experts into host memory")
-    width, inner = sizes["width"], sizes["inner"]
+    torch, width, inner = bench.torch, sizes["width"], sizes["inner"]
     host = drawn_experts(bench, sizes["layers"], sizes["experts"], width, inner)
     facts: dict[str, Any] = {"expert_bytes": BF16 * expert_values(width, inner), "cpu_threads": _threads(bench)}
     facts |= link_rates(bench) | launch_rates(bench) | _cpu_rates(bench, host[0], width, inner)
     costs = _measured_costs(facts, sizes)
     checks: list[Check] = []
     runs: dict[tuple[str, str], LabRun] = {}
-    with bench.torch.no_grad():
+    with torch.no_grad():
         for case in (DECODE, PROMPT):
             routes = _routes(sizes, case)
             cached = _cached(routes, sizes)
@@ -70,11 +72,13 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             for way in WAYS:
                 bench.tell(f"{case}, {way}")
                 plans = [step_plan(way, routes, step, cached, costs) for step in range(steps)]
-                call = partial(_steps, model, inputs, plans, visits)
-                checks += [close(f"{case}, {way}: against fp64", _joined(bench, call()), _joined(bench, wanted), BOUND)]
-                runs[case, way] = bench.wall(call, sizes["repeats"])
+                call, outputs = partial(_steps, model, inputs, plans, visits), list[Any]()
+                once = bench.seconds(lambda call=call, to=outputs: to.extend(call()))  # type: ignore[misc]
+                checks += [close(f"{case}, {way}: against fp64", torch.cat(outputs), torch.cat(wanted), BOUND)]
+                repeats = max(LEAST, min(sizes["repeats"], int(WAY_S / once)))
+                runs[case, way] = bench.wall(call, repeats, warm=0)
                 facts[f"{case}, {way}"] = _counted(plans)
-            del model, wanted
+            del model, wanted, call
             bench.release()
     compared = [_compared(row, runs) for row in rows(sizes)]
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=NOTES)
@@ -156,10 +160,6 @@ def _input(bench: Bench, tokens: int, width: int, step: int) -> Any:
 
 def _steps(model: HybridExperts, inputs: list[Any], plans: list[Any], visits: list[Any]) -> list[Any]:
     return [model.run(x, plan, there) for x, plan, there in zip(inputs, plans, visits, strict=True)]
-
-
-def _joined(bench: Bench, outputs: list[Any]) -> Any:
-    return bench.torch.cat(outputs)
 
 
 def _counted(plans: list[tuple[LayerPlan, ...]]) -> dict[str, int]:
