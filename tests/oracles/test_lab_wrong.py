@@ -14,7 +14,7 @@ from gnomon.lab import experts, hybrid, int4  # noqa: E402
 from gnomon.lab.base import Check  # noqa: E402
 from gnomon.lab.expert_caches import USE, CachedExperts  # noqa: E402
 from gnomon.lab.run import run  # noqa: E402
-from gnomon.lab.serving_steps import Served  # noqa: E402
+from gnomon.lab.serving_steps import ServingDecoder  # noqa: E402
 from gnomon.lab.slots import SlotPool  # noqa: E402
 from gnomon.lab.swaps import SwappedCache  # noqa: E402
 
@@ -27,9 +27,9 @@ def failed(slug: str, **sizes: str) -> list[Check]:
 
 
 def test_tokens_that_share_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole: Callable[..., experts.Routed] = experts.routed
+    whole: Callable[..., experts.TokenSlots] = experts.routed
 
-    def shared(*given: Any) -> experts.Routed:
+    def shared(*given: Any) -> experts.TokenSlots:
         found = whole(*given)
         slots = found.slots.clone()
         slots[0] = slots[1]
@@ -100,10 +100,10 @@ def test_a_chunk_that_sees_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_decode_without_its_own_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Served._decoded
+    whole = ServingDecoder._decoded
 
-    def stale(self: Served, split: Any, cache: Any) -> Any:
+    def stale(self: ServingDecoder, split: Any, cache: Any) -> Any:
         return whole(self, split, tuple(each.clone()[:, :, :-1] for each in cache))
 
-    monkeypatch.setattr(Served, "_decoded", stale)
+    monkeypatch.setattr(ServingDecoder, "_decoded", stale)
     assert any("definition" in check.what for check in failed("nexus"))

@@ -60,8 +60,9 @@ class _Cache:
 
     def fetch(self, key: Key, needed: Callable[[Key], bool], rules: _Rules) -> bool:
         """Whether there was room, or something that is not needed made some."""
-        if sum(map(rules.among, self.there)) >= self.capacity:
-            found = [one for one in self.there if rules.among(one) and one not in self.kept and not needed(one)]
+        mine = [one for one in self.there if rules.among(one)] if rules.policy == LRU else self.there
+        if len(mine) >= self.capacity:
+            found = [one for one in mine if one not in self.kept and not needed(one)]
             if not found:
                 return False
             victim = max(found, key=rules.until)  # the first of equals was used longest ago

@@ -17,7 +17,7 @@ BLOCK = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class TokenSlots:
     """Where tokens go: every expert has as many slots as the busiest needs, so that none is dropped."""
 
     experts: Any
@@ -37,7 +37,7 @@ class Routed:
     """[experts x capacity] int64, the token of each slot; 0 where it has none."""
 
 
-def routed(bench: Bench, tokens: int, experts: int) -> Routed:
+def routed(bench: Bench, tokens: int, experts: int) -> TokenSlots:
     """The two highest of random logits, with softmax over them as gates."""
     torch = bench.torch
     logits = bench.normal(tokens, experts, dtype=torch.float32, generator=bench.generator(SEED + 120))
@@ -51,7 +51,7 @@ def routed(bench: Bench, tokens: int, experts: int) -> Routed:
     starts = counts.cumsum(0) - counts
     slots = flat * capacity + place - starts[flat]
     source = torch.zeros(experts * capacity, dtype=torch.int64, device=bench.device)
-    return Routed(
+    return TokenSlots(
         experts=chosen,
         gates=best.softmax(1).to(torch.bfloat16),
         capacity=capacity,
@@ -107,7 +107,7 @@ class Layer:
     x: Any
     up: Any
     down: Any
-    routed: Routed
+    routed: TokenSlots
     weighed: Callable[[Any, Any, Any], Any] = weighed
     """`weighed`, or a compiled form of it."""
 

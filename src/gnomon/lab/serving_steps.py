@@ -12,7 +12,7 @@ from gnomon.lab.bench import SEED, Bench
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServingDecoder:
     """Blocks, the cache of sequences that decode, whose last place is the new token's, and that of one prompt."""
 
     torch: Any
@@ -80,7 +80,7 @@ class Served:
         return self.step(decodes, decodes[:0])[0]
 
 
-def served(bench: Bench, sizes: dict[str, int], dtype: Any = None) -> Served:
+def served(bench: Bench, sizes: dict[str, int], dtype: Any = None) -> ServingDecoder:
     """A decoder of random weights, with random caches."""
     torch, width, heads = bench.torch, sizes["width"], sizes["heads"]
     dtype = dtype or torch.bfloat16
@@ -100,7 +100,7 @@ def served(bench: Bench, sizes: dict[str, int], dtype: Any = None) -> Served:
         bench.normal(blocks.parameters(width), dtype=dtype, generator=generator, scale=0.4 * width**-0.5)
         for _ in range(sizes["layers"])
     ]
-    return Served(
+    return ServingDecoder(
         torch, flats, heads, cache(sizes["sequences"], sizes["context"]), cache(1, sizes["prompt"])
     )  # fmt: skip
 

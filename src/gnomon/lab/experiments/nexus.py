@@ -16,7 +16,7 @@ from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.green import split_streams
 from gnomon.lab.launches import replayable
 from gnomon.lab.priced import attention_s, gemm_s, stream_s, torch_machine
-from gnomon.lab.serving_steps import Served, against_definition, served
+from gnomon.lab.serving_steps import ServingDecoder, against_definition, served
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
 
@@ -162,7 +162,7 @@ def _chunk(sizes: Mapping[str, int], count: int) -> int:
 
 
 def _chunked(
-    ways: Ways, model: Served, given: tuple[Any, Any, list[Any]], steps: int, sizes: Mapping[str, int]
+    ways: Ways, model: ServingDecoder, given: tuple[Any, Any, list[Any]], steps: int, sizes: Mapping[str, int]
 ) -> LabRun:
     """A prompt in so many steps of decodes."""
     bench, (prompt, decodes, alone) = ways.bench, given
