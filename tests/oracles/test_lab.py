@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +28,11 @@ from gnomon.lab.checkpoint import Blocked, Checkpointed, Snapshot, Snapshots, ch
 from gnomon.lab.experiments import fused_mlp_intel  # noqa: E402
 from gnomon.lab.experiments.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import apart, narrow_apart  # noqa: E402
+from gnomon.lab.green import COUNT_AT, split_streams  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded, adamw  # noqa: E402
 from gnomon.lab.ranks import run_ranks  # noqa: E402
 from gnomon.lab.run import run  # noqa: E402
+from gnomon.lab.swaps import async_copies, planned  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -97,9 +101,9 @@ def test_rows_are_known_before_they_run(slug: str) -> None:
     """What is predicted is what runs: the same rows, with the same shapes."""
     found, sizes = experiment(slug), small(slug)
     ran = {row.what: row for row in found.work(Bench(torch, "cpu", compute_only), sizes).compared}
-    for planned in found.rows(sizes):
-        assert planned.shape.items() <= ran[planned.what].shape.items()
-        assert planned.unit == ran[planned.what].unit
+    for told in found.rows(sizes):
+        assert told.shape.items() <= ran[told.what].shape.items()
+        assert told.unit == ran[told.what].unit
     assert not found.rows(sizes) or {row.what for row in found.rows(sizes)} == set(ran)
 
 
@@ -399,3 +403,70 @@ def _summed(rank: int, world: int, factor: float) -> float:
 
 def test_ranks_are_processes_of_one_group() -> None:
     assert run_ranks(2, _summed, 10.0) == [30.0, 31.0]
+
+
+class Driver:
+    """What the lab calls of the GPU's driver, on a CPU; a call with `code` fails."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.code, self.asked = code, list[tuple[Any, ...]]()
+
+        def copied(to: int, source: int, nbytes: int, stream: int) -> int:
+            ctypes.memmove(to, source, nbytes)
+            return code
+
+        self.cuMemcpyAsync = copied
+
+    def __getattr__(self, name: str) -> Any:
+        """A call of green contexts: what is asked for is kept, resources have 132 SMs and are split."""
+
+        def call(*given: Any) -> int:
+            self.asked.append((name, *given))
+            if name == "cuDeviceGetDevResource":
+                given[1][COUNT_AT : COUNT_AT + 4] = (132).to_bytes(4, "little")
+            elif name == "cuDevSmResourceSplitByCount":
+                mine, _, whole, others, _, wanted = given
+                total = int.from_bytes(whole.raw[COUNT_AT : COUNT_AT + 4], "little")
+                rounded = 8 * -(-wanted.value // 8)
+                mine[COUNT_AT : COUNT_AT + 4] = rounded.to_bytes(4, "little")
+                others[COUNT_AT : COUNT_AT + 4] = (total - rounded).to_bytes(4, "little")
+            elif name == "cuGreenCtxStreamCreate":
+                given[0]._obj.value = len(self.asked)
+            return self.code
+
+        call.__name__ = name
+        return call
+
+
+@pytest.fixture
+def driven() -> Any:
+    """A GPU of which only streams are there."""
+    cuda = SimpleNamespace(
+        current_stream=lambda: SimpleNamespace(cuda_stream=7), current_device=lambda: 0, ExternalStream=lambda at: at
+    )
+    return SimpleNamespace(device="cuda", torch=SimpleNamespace(cuda=cuda))
+
+
+def test_the_driver_is_given_addresses_and_bytes(driven: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, to = torch.arange(24.0).view(4, 6), torch.zeros(4, 6)
+    copies = [planned(driven, to[1:3], source[1:3]), planned(driven, to[3, 2:], source[0, :4])]
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Driver())
+    async_copies(driven)(copies)
+    wanted = torch.zeros(4, 6)
+    wanted[1:3], wanted[3, 2:] = source[1:3], source[0, :4]
+    assert torch.equal(to, wanted)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Driver(code=700))
+    with pytest.raises(CalibrationError, match="fails with 700"):
+        async_copies(driven)(copies)
+
+
+def test_streams_split_the_processors(driven: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: driver)
+    one, other, counts = split_streams(driven, 30)
+    assert counts == (32, 100) and 0 < one < other
+    resources = [given[1] for name, *given in driver.asked if name == "cuDevResourceGenerateDesc"]
+    assert len(resources) == 2 and resources[0] is not resources[1]
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Driver(code=801))
+    with pytest.raises(CalibrationError, match="cuDeviceGetDevResource of the driver fails with 801"):
+        split_streams(driven, 30)

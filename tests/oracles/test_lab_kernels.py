@@ -56,7 +56,7 @@ def build(kernel, types, warps=4, stages=1, **constants):
     names = kernel.arg_names
     signature = dict(zip(names, types)) | {name: "constexpr" for name in constants}
     even = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types)
-            if kind.startswith("*") or names[i] in ("n", "groups")}
+            if kind.startswith("*") or names[i] in ("n", "groups", "width")}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=even)
     options = {"num_warps": warps, "num_stages": stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -348,6 +348,33 @@ for words, kind in ((1, "*u8"), (3, "*i64"), (32, "*i64")):
 """
 )
 
+DISPATCH = """
+import torch
+from gnomon.lab import experts
+from gnomon.lab.bench import Bench
+bench = Bench(torch, "cpu", lambda _: None)
+experts.BLOCK = 64
+for tokens, width in ((37, 40), (5, 200)):
+    x = torch.randn(tokens, width).to(torch.bfloat16)
+    up, down = torch.empty(6, 8, width), torch.empty(6, width, 8)
+    layer = experts.Layer(bench, x, up, down, experts.routed(bench, tokens, 6))
+    slots, gates = layer.routed.slots, layer.routed.gates
+    rows = layer.encode()
+    assert torch.equal(rows[slots], x[:, None].expand(-1, 2, -1))
+    rows = torch.randn(rows.shape).to(torch.bfloat16)
+    truth = (rows[slots].double() * gates.double()[..., None]).sum(1)
+    assert ((layer.decode(rows).double() - truth).abs() < 2**-7 * truth.abs() + 1e-6).all()  # it truncates to bf16
+"""
+DISPATCH_BUILT = (
+    BUILD
+    + """
+from gnomon.lab.kernels.dispatch import decode, encode
+made = build(encode, ["*bf16", "*i64", "*bf16", "i32"], CHOICES=2, BLOCK=2048)
+assert "ld.global.v4" in made.asm["ptx"]
+build(decode, ["*bf16", "*i64", "*bf16", "*bf16", "i32"], CHOICES=2, BLOCK=2048)
+"""
+)
+
 
 def run(code: str, **environment: str) -> None:
     done = subprocess.run(
@@ -434,3 +461,11 @@ def test_strided_objects_are_packed_by_the_interpreter() -> None:
 
 def test_the_packing_kernel_is_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
     run(PACKED_BUILT, TRITON_CACHE_DIR=str(tmp_path))
+
+
+def test_tokens_to_slots_and_back_by_the_interpreter() -> None:
+    run(DISPATCH, TRITON_INTERPRET="1")
+
+
+def test_kernels_of_dispatch_are_built_for_hopper(tmp_path: os.PathLike[str]) -> None:
+    run(DISPATCH_BUILT, TRITON_CACHE_DIR=str(tmp_path))

@@ -23,8 +23,10 @@ from gnomon.lab.experiments import infinite_llm  # noqa: E402
 from gnomon.lab.experiments.deep_optimizer_states import _checks, _Reference  # noqa: E402
 from gnomon.lab.host_table import Collected, HostTable  # noqa: E402
 from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
+from gnomon.lab.slots import SlotPool  # noqa: E402
 from gnomon.lab.staged import Pageable, Pipelined  # noqa: E402
 from gnomon.lab.stream import WeightStream  # noqa: E402
+from gnomon.lab.swaps import BLOCKS, GATHERED, GROUPS, CacheShape, Rotation, SwappedCache  # noqa: E402
 from gnomon.lab.ways import close  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -258,3 +260,38 @@ def test_checkpoints_are_copied_before_the_state_changes(
 def test_a_lazy_copy_that_is_not_waited_for_is_seen(tmp_path: Path) -> None:
     assert saved("lazy", tmp_path, waits=False) > 0
     assert saved("asynchronous", tmp_path, waits=False) == 0
+
+
+def swapped(bench: Bench, way: str) -> bool:
+    """Whether requests that left and came back beside steps, again and again, are what they were."""
+    cache = SwappedCache(bench, CacheShape(layers=2, blocks=3, block_bytes=16, requests=4))
+    cache.reset(way, (2, 3))
+    Rotation(cache, way, lambda: None, overlapped=True).run(10)
+    bench.synchronize()
+    there = sum(cache.differing_near(way, one) for one in (2, 3))
+    return there + sum(cache.differing_far(way, one) for one in (0, 1)) == 0
+
+
+@pytest.mark.parametrize("way", [BLOCKS, GROUPS, GATHERED])
+def test_a_request_comes_back_once_it_has_left(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert swapped(Late(), way)
+    monkeypatch.setattr(Late, "wait", lambda self, event: None)
+    assert not swapped(Late(), way)
+
+
+def in_their_slots(bench: Bench) -> bool:
+    """Whether experts are in their slots when they are used, and slots are filled again only after that."""
+    host = [[torch.full((4,), 10.0 * layer + one) for one in range(3)] for layer in range(4)]
+    pool, good = SlotPool(bench, host, 2), True
+    for layer in range(4):
+        for one in range(3):
+            pool.fetch((layer, one))
+            good = good and torch.equal(pool.weights((layer, one)), host[layer][one])
+            pool.release((layer, one))
+    return good and pool.free == 2 and pool.copied == 12
+
+
+def test_an_expert_is_used_once_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_their_slots(Computing())
+    monkeypatch.setattr(Computing, "wait", lambda self, event: None)
+    assert not in_their_slots(Computing())

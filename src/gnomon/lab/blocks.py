@@ -107,7 +107,7 @@ def forward_s(machine: Machine, width: int, heads: int, sequences: int, tokens: 
     rows = sequences * tokens
     gemms = sum(gemm_s(machine, rows, n * width, k * width) for n, k in ((3, 1), (1, 1), (4, 1), (1, 4)))
     mixed = attention_s(machine, sequences, heads, tokens, width // heads, causal=True)
-    return gemms + mixed + _passes(machine, width, rows)
+    return gemms + mixed + passes_s(machine, width, rows)
 
 
 def backward_s(machine: Machine, width: int, heads: int, sequences: int, tokens: int) -> float:
@@ -118,10 +118,10 @@ def backward_s(machine: Machine, width: int, heads: int, sequences: int, tokens:
         for n, k in ((3, 1), (1, 1), (4, 1), (1, 4))
     )
     mixed = attention_s(machine, sequences, heads, tokens, width // heads, causal=True, backward=True)
-    return gemms + mixed + BACKWARD * _passes(machine, width, rows)
+    return gemms + mixed + BACKWARD * passes_s(machine, width, rows)
 
 
-def _passes(machine: Machine, width: int, rows: int) -> float:
+def passes_s(machine: Machine, width: int, rows: int) -> float:
     """Two norms, two sums, the activation of the MLP and one copy of the heads, each a kernel of its own."""
     size = float(BF16_BYTES * rows * width)
     small = 2 * stream_s(machine, size, size) + 2 * stream_s(machine, 2 * size, size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -63,6 +63,16 @@ def graphed(bench: Bench, call: Call) -> LabRun:
     if timing is None:
         return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
     return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
+
+
+def graphed_with_bytes(bench: Bench, call: Call, held: int = 0) -> LabRun:
+    """Device seconds of a call in a graph, and the most bytes that it allocates beside those that are `held`."""
+    before = bench.held_bytes if bench.timed else 0
+    with bench.peak() as most:
+        call()
+        bench.synchronize()
+        allocated = most() - before
+    return replace(graphed(bench, call), gpu_bytes=held + allocated if bench.timed else 0)
 
 
 def repeated(bench: Bench, call: Call, samples: int = 5) -> LabRun:
