@@ -52,11 +52,12 @@ from triton.compiler import ASTSource
 from gnomon.lab import int4, int4_kernels as kernels
 from gnomon.lab.int4_vector import vector
 
+EVEN = ("n", "groups")
 def build(kernel, types, warps=4, stages=1, **constants):
     names = kernel.arg_names
     signature = dict(zip(names, types)) | {name: "constexpr" for name in constants}
     even = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types)
-            if kind.startswith("*") or names[i] in ("n", "groups", "width")}
+            if kind.startswith("*") or names[i] in EVEN}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=even)
     options = {"num_warps": warps, "num_stages": stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -369,6 +370,7 @@ DISPATCH_BUILT = (
     BUILD
     + """
 from gnomon.lab.kernels.dispatch import decode, encode
+EVEN = ("width",)
 made = build(encode, ["*bf16", "*i64", "*bf16", "i32"], CHOICES=2, BLOCK=2048)
 assert "ld.global.v4" in made.asm["ptx"]
 build(decode, ["*bf16", "*i64", "*bf16", "*bf16", "i32"], CHOICES=2, BLOCK=2048)
