@@ -151,10 +151,11 @@ def test_expected_figures_come_before_ours(own: OwnIndex) -> None:
     assert show("gpipe").result.amended[0]["why"] == "the table was misread"
 
 
-def test_a_paper_that_ships_without_a_seal_is_refused(own: OwnIndex) -> None:
+@pytest.mark.parametrize("left", ["", '\n  sealed: ""', "\n  sealed:"])
+def test_a_paper_that_ships_without_a_seal_is_refused(own: OwnIndex, left: str) -> None:
     own.gpipe()
     text = (own.folder / "gpipe" / "paper.yaml").read_text()
-    own.write("gpipe", "paper.yaml", re.sub(r"\n *sealed: .*", "", text))
+    own.write("gpipe", "paper.yaml", re.sub(r"\n *sealed: .*", left, text))
     with pytest.raises(
         InputError, match=rf'field reproduction.sealed: is missing. Write `sealed: "{sealed(REPRODUCTION)}"'
     ):
