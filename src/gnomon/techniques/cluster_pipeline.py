@@ -31,8 +31,8 @@ class ClusterPipeline(Technique[TrainingCase]):
         Trial(
             paper="holmes",
             words="cluster-pipeline",
-            note="The plan without it has one network for all chips. What Holmes compares with sends everything over the "
-            "slower link: a cluster file with that as `scaleout`.",
+            note="The plan without it has one network for all chips. What Holmes compares with sends everything over "
+            "the slower link: a cluster file with that as `scaleout`.",
         ),
     )
     parameters = (
