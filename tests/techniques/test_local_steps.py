@@ -42,7 +42,7 @@ def test_no_gradients_are_reduced() -> None:
 
 
 def test_a_step_that_waits_has_its_share_of_the_all_reduce() -> None:
-    often, seldom = (part("waits_s", f"local-steps:average=waited,every={every}") for every in (10, 100))
+    often, seldom = (part("waits_s", f"local-steps:average=synchronous,every={every}") for every in (10, 100))
     assert often == pytest.approx(10 * seldom, rel=1e-9)
     assert often > all_reduce_s() / 10
 
@@ -50,19 +50,20 @@ def test_a_step_that_waits_has_its_share_of_the_all_reduce() -> None:
 @pytest.mark.parametrize("every", [1, 2, 10, 1000])
 def test_what_steps_overlap_of_it_is_not_waited_for(every: int) -> None:
     """The rest is, and contention for SMs."""
-    waited, behind = (part("waits_s", f"local-steps:every={every}{how}") for how in (",average=waited", ""))
-    plain = step(f"local-steps:every={every}").step_time_s.value - behind
+    waited, overlapping = (part("waits_s", f"local-steps:every={every}{how}") for how in (",average=synchronous", ""))
+    plain = step(f"local-steps:every={every}").step_time_s.value - overlapping
     overlapped = min(all_reduce_s() / every, plain)
-    assert waited - behind == pytest.approx(overlapped * (1 - sm_contention(108)), rel=1e-9)
+    assert waited - overlapping == pytest.approx(overlapped * (1 - sm_contention(108)), rel=1e-9)
 
 
 def test_a_rank_keeps_copies_of_its_weights_in_fp32() -> None:
     held = float(step().step.figures.rank_parameters[0])
-    plain, waited, behind = (
-        step(*names).memory_parts[0]["optimizer"] for names in ((), ("local-steps:average=waited",), ("local-steps",))
+    plain, waited, overlapping = (
+        step(*names).memory_parts[0]["optimizer"]
+        for names in ((), ("local-steps:average=synchronous",), ("local-steps",))
     )
     assert waited - plain == pytest.approx(2 * FP32 * held, rel=1e-9)
-    assert behind - waited == pytest.approx(FP32 * held, rel=1e-9)
+    assert overlapping - waited == pytest.approx(FP32 * held, rel=1e-9)
 
 
 @pytest.mark.parametrize(

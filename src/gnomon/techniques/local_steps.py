@@ -16,7 +16,7 @@ from gnomon.engines.training.memory import rank_held
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
 
-BEHIND, WAITED = "behind", "waited"
+OVERLAPPED, SYNCHRONOUS = "overlapped", "synchronous"
 EVERY = 12.0
 """Steps between averages: CO2 (arXiv:2401.16265) tries 1 to 48."""
 FP32_BYTES = 4.0
@@ -38,15 +38,15 @@ class LocalSteps(Technique[TrainingCase]):
     title = "Several steps between averages of the weights"
     idea = (
         "Data-parallel ranks reduce no gradients: each takes its own steps, and every so many of them weights are "
-        "averaged with an outer momentum, by an all-reduce that runs behind the next steps (CO2) or is waited for "
-        "(SlowMo). Slow networks between nodes cost little; training converges to something else."
+        "averaged with an outer momentum, by an all-reduce that overlaps with the next steps (CO2) or is waited "
+        "for (SlowMo). Slow networks between nodes cost little; training converges to something else."
     )
     trials = (Trial(paper="co2", words="local-steps"),)
     parameters = (
         Parameter("every", "steps from one average to the next", default=EVERY, low=1.0, high=1e4, whole=True),
         Parameter(
-            "average", "the all-reduce runs behind the next steps, or they wait for it", default=BEHIND,
-            choices=(BEHIND, WAITED), tried=(BEHIND, WAITED),
+            "average", "the all-reduce overlaps with the next steps, or they wait for it", default=OVERLAPPED,
+            choices=(OVERLAPPED, SYNCHRONOUS), tried=(OVERLAPPED, SYNCHRONOUS),
         ),
     )  # fmt: skip
     excludes = ("zeroth-order", "offload-optimizer", "chunked-memory", "ring-attention", "token-ring")
@@ -86,7 +86,7 @@ class LocalSteps(Technique[TrainingCase]):
         with the SM contention of what they do."""
         every = float(values["every"])
         update, network = self._update_s(case) / every, self._all_reduce_s(case, FP32_BYTES) / every
-        if values["average"] == WAITED:
+        if values["average"] == SYNCHRONOUS:
             return Wait(seconds=update + network)
         overlapped = np.minimum(network, steps.seconds)
         contended = sm_contention(case.machine.chip.sm_count) * overlapped
@@ -94,7 +94,7 @@ class LocalSteps(Technique[TrainingCase]):
 
     def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         """Each rank keeps the last average and the outer momentum, and the copy that is on its way."""
-        tensors = OUTER_TENSORS + (IN_FLIGHT_TENSORS if values["average"] == BEHIND else 0)
+        tensors = OUTER_TENSORS + (IN_FLIGHT_TENSORS if values["average"] == OVERLAPPED else 0)
         held = rank_held(case.table, used.rank).total
         return replace(used, optimizer=used.optimizer + tensors * FP32_BYTES * held)
 

@@ -105,43 +105,43 @@ def each_step(rank: int, world: int, fit: Fit) -> Trained:
     return Trained(weights, (first, fit.loss(weights, data)))
 
 
-def waited(rank: int, world: int, fit: Fit) -> Trained:
+def synchronous(rank: int, world: int, fit: Fit) -> Trained:
     """Local steps whose average is waited for, without momentum."""
-    return _rounds(rank, world, fit, behind=False, momentum=0.0)
+    return _rounds(rank, world, fit, late=False, momentum=0.0)
 
 
-def behind(rank: int, world: int, fit: Fit) -> Trained:
-    """Local steps whose average runs behind those of the next round."""
-    return _rounds(rank, world, fit, behind=True, momentum=OUTER_MOMENTUM)
+def overlapped(rank: int, world: int, fit: Fit) -> Trained:
+    """Local steps whose average overlaps with those of the next round."""
+    return _rounds(rank, world, fit, late=True, momentum=OUTER_MOMENTUM)
 
 
-def _rounds(rank: int, world: int, fit: Fit, *, behind: bool, momentum: float) -> Trained:
-    """Rounds of local steps. With `behind` an outer update has the average of the round before the last."""
+def _rounds(rank: int, world: int, fit: Fit, *, late: bool, momentum: float) -> Trained:
+    """Rounds of local steps. A `late` outer update has the average of the round before."""
     import torch
     import torch.distributed as dist
 
     data, weights = fit.drawn(torch, rank), torch.zeros(fit.width, fit.width, dtype=torch.float64)
     outer, first = Outer(weights, momentum), fit.loss(weights, data)
-    flying: list[tuple[Any, Any]] = []
+    in_flight: list[tuple[Any, Any]] = []
     for _ in range(fit.rounds):
         moved = fit.local(weights, data) - weights
-        flying.append((dist.all_reduce(moved, async_op=True), moved))
-        if len(flying) > behind:
-            weights = _landed(flying, outer, world)
-    while flying:
-        weights = _landed(flying, outer, world)
+        in_flight.append((dist.all_reduce(moved, async_op=True), moved))
+        if len(in_flight) > late:
+            weights = _retired(in_flight, outer, world)
+    while in_flight:
+        weights = _retired(in_flight, outer, world)
     return Trained(weights, (first, fit.loss(weights, data)))
 
 
-def _landed(flying: list[tuple[Any, Any]], outer: Outer, world: int) -> Any:
-    handle, moved = flying.pop(0)
+def _retired(in_flight: list[tuple[Any, Any]], outer: Outer, world: int) -> Any:
+    handle, moved = in_flight.pop(0)
     handle.wait()
     return outer.update(moved / world)
 
 
 def all_ways(rank: int, world: int, fit: Fit, once: Fit) -> tuple[Trained, Trained, Trained]:
-    """Local steps behind which averages run, and single ones by both ways."""
-    return behind(rank, world, fit), waited(rank, world, once), each_step(rank, world, once)
+    """Local steps that averages overlap with, and single ones by both ways."""
+    return overlapped(rank, world, fit), synchronous(rank, world, once), each_step(rank, world, once)
 
 
 def by_definition(torch: Any, fit: Fit, world: int) -> Any:
@@ -222,8 +222,8 @@ def _reduced(training: _Training, steps: int) -> Callable[[], None]:
 
 
 def _rounds_of(training: _Training, steps: int) -> Callable[[], list[Any]]:
-    """A round: what the last one moved travels behind its steps and ends in the outer update. Gives what this one
-    moved."""
+    """A round: the all-reduce of what the last one moved overlaps with its steps and ends in the outer update. Gives
+    what this one moved."""
     torch, weights = training.bench.torch, training.weights
     outers = [Outer(flat, OUTER_MOMENTUM) for flat in weights]
     moved = [flat * 0 for flat in weights]
@@ -269,6 +269,8 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
 NOTES = (
     "processes on the CPU, joined by gloo, check the algorithm; on the GPU copies to host memory and back are the "
     "network, and nothing is summed with other ranks",
+    "the outer update is SlowMo's with the average of the round before; the penalty on stale updates and the clipping "
+    "of the momentum are left out",
 )
 
 
@@ -325,19 +327,19 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     backward = blocks.backward_s(machine, *sizes) + stream_s(machine, narrow, narrow)
     update = stream_s(machine, wide + narrow, wide) + stream_s(machine, wide, narrow)
     passes = layers * (blocks.forward_s(machine, *sizes) + backward + update)
-    # The copies of the last block to run backward, out and back, are behind all.
+    # The copies of the last block to run backward, out and back, overlap with nothing.
     exposed = max(layers * narrow / link - (layers - 1) * backward, narrow / link) + narrow / link
     plain = every * (passes + exposed)
     # What was moved; the momentum, scaled and added to; the start and its scaled momentum; both copies of that.
     outer = 3 * (stream_s(machine, 2 * wide, wide) + stream_s(machine, wide, wide)) + stream_s(machine, wide, narrow)
-    behind = max(every * passes, (layers + 1) * wide / link)
+    steps = max(every * passes, (layers + 1) * wide / link)
     by = f"kernels of {chip.name}, copies one way at {link / 1e9:.0f} GB/s beside those the other way"
-    return Predicted.of_seconds(plain, behind + layers * outer, by)
+    return Predicted.of_seconds(plain, steps + layers * outer, by)
 
 
 EXPERIMENT = Experiment(
     slug="co2",
-    title="CO2: weights averaged behind local steps",
+    title="CO2: averages of weights overlapped with local steps",
     checks="weights of several processes equal those of one that follows the definition in fp64, one step between "
     "averages is plain data parallelism, and what travels over the link arrives",
     claim=LabClaim(

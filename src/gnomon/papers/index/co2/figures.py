@@ -1,4 +1,4 @@
-"""CO2 (Sun et al. 2024): what is left of eight A100s' speed on 128, where weights are averaged behind local steps."""
+"""CO2 (Sun et al. 2024): eight A100s' speed against 128's, whose averages overlap with local steps."""
 
 from __future__ import annotations
 
