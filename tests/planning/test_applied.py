@@ -114,5 +114,5 @@ def test_a_replica_that_is_not_simulated_is_refused() -> None:
 
 def test_a_plan_of_one_step_is_refused() -> None:
     """A prediction keeps a plan that has no load."""
-    with pytest.raises(InputError, match="load: holds a step and no load.*`gnomon try` compares one step"):
+    with pytest.raises(InputError, match=r"load: holds a step and no load.*`gnomon try` compares one step"):
         apply(replace(read_plan(EXAMPLE), load=None))
