@@ -118,7 +118,8 @@ class LocalSteps(Technique[TrainingCase]):
         return case.machine.seconds("elementwise", "bf16", shape)
 
     def assumed(self, case: TrainingCase, values: Values) -> str:
-        return f"weights are averaged every {values['every']:,.0f} steps; what that does to the loss is not predicted"
+        each = "step" if values["every"] == 1 else f"{values['every']:,.0f} steps"
+        return f"weights are averaged every {each}; what that does to the loss is not predicted"
 
 
 TECHNIQUES = (LocalSteps(),)
