@@ -320,3 +320,9 @@ def test_a_later_result_is_kept_beside_the_first(tmp_path: Path) -> None:
     for wrong, said in ({"ok": False}, "checks failed"), ({"device": "cpu"}, "CPU"), ({"slug": "x"}, "no paper"):
         with pytest.raises(InputError, match=said):
             keep(kept_result(tmp_path, **wrong), index)
+
+
+def test_a_row_without_a_prediction_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lab", "predict", "tensor-core-dissection", "--on", "H200"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  fp16, zeros")]
+    assert line.endswith("not predicted")

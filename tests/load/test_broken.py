@@ -205,7 +205,7 @@ PLANS = {
     "techniques-text": (PLAN.replace("tp: 1", "techniques: x"), "field strategy.techniques: 'x' is not a list"),
     "techniques-numbers": (PLAN.replace("tp: 1", "techniques: [1]"), "field strategy.techniques"),
     "version-number": (PLAN.replace('"0.24"', "0.24"), "field engine.version: 0.24 is not a text. Write it in quotes"),
-    "model-empty": (PLAN.replace("llama-3.1-8b", "' '"), "field model: ' ' is not a name"),
+    "model-empty": (PLAN.replace("llama-3.1-8b", "' '"), "field model: is empty"),
     "model-control": (PLAN.replace("llama-3.1-8b", '"a\\x07b"'), "field model"),
     "settings-list": (PLAN.replace("name: vllm", "settings: [1]"), "field engine.settings"),
     "rate-zero": (PLAN + "load: {rate_per_s: 0}\n", "field load.rate_per_s: 0 is not a number above zero"),

@@ -167,7 +167,11 @@ HAND: dict[str, tuple[str, dict[str, Any], str]] = {
     "dit-class": ("dit-xl-2-256", {"_class_name": "UNet2DConditionModel"}, "'UNet2DConditionModel' is not supported"),
     "dbrx-heads": ("dbrx-132b", {"attn_config.kv_n_heads": 5}, "48 heads cannot share 5"),
     "type-number": ("llama-3.1-8b", {"architectures": DROP, "model_type": 7}, "field model_type: 7 is not a text"),
-    "type-control": ("llama-3.1-8b", {"architectures": DROP, "model_type": "a\nb"}, "is not a name"),
+    "type-control": (
+        "llama-3.1-8b",
+        {"architectures": DROP, "model_type": "a\nb"},
+        "has characters that are not printed",
+    ),
     "remote-code": (
         "llama-3.1-8b",
         {"architectures": ["MyForCausalLM"], "auto_map": {"AutoModel": "modeling_my.My"}},

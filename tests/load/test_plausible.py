@@ -213,7 +213,7 @@ CLUSTERS: dict[str, tuple[Entry, str]] = {
         "field spot: true says nothing where price_usd_h is the price",
     ),
     "pods at full bandwidth": ({"pod_nodes": 4}, "field pod_nodes: says nothing where the network has full bandwidth"),
-    "empty": ({"cloud": ""}, "field cloud: '' is not a name"),
+    "empty": ({"cloud": ""}, "field cloud: is empty"),
 }
 
 

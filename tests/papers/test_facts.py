@@ -151,10 +151,11 @@ def test_expected_figures_come_before_ours(own: OwnIndex) -> None:
     assert show("gpipe").result.amended[0]["why"] == "the table was misread"
 
 
-def test_a_paper_that_ships_without_a_seal_is_refused(own: OwnIndex) -> None:
+@pytest.mark.parametrize("left", ["", '\n  sealed: ""', "\n  sealed:"])
+def test_a_paper_that_ships_without_a_seal_is_refused(own: OwnIndex, left: str) -> None:
     own.gpipe()
     text = (own.folder / "gpipe" / "paper.yaml").read_text()
-    own.write("gpipe", "paper.yaml", re.sub(r"\n *sealed: .*", "", text))
+    own.write("gpipe", "paper.yaml", re.sub(r"\n *sealed: .*", left, text))
     with pytest.raises(
         InputError, match=rf'field reproduction.sealed: is missing. Write `sealed: "{sealed(REPRODUCTION)}"'
     ):
@@ -166,3 +167,15 @@ def test_rows_of_papers_have_their_facts() -> None:
     assert row["ids"]["doi"] == "10.1145/3731599.3767706"
     assert row["links"][:2] == ("https://arxiv.org/abs/" + row["ids"]["arxiv"], f"https://doi.org/{row['ids']['doi']}")
     assert row["repository"] == "" and row["folder"] == "" and read("moe-inference-bench")[0].doi
+
+
+@pytest.mark.parametrize(
+    "given", ["2101.06840", "arXiv:2101.06840v2", "https://arxiv.org/abs/2101.06840", "zero_offload"]
+)
+def test_a_paper_is_named_by_its_number_too(given: str) -> None:
+    assert show(given).slug == "zero-offload"
+
+
+def test_a_number_that_no_paper_has_is_said() -> None:
+    with pytest.raises(InputError, match=r"SLUG: no paper of the index has the arXiv number 2399\.00001\. .*search"):
+        show("2399.00001")

@@ -109,7 +109,7 @@ def test_the_order_is_that_of_shelves_and_slugs(own: OwnIndex) -> None:
 BROKEN = [
     ("title:", "titel:", ", field title: is missing"),
     ("why: Not built.\n", "", ", field why: is missing"),
-    ("why: Not built.", "why: ''", ", field why: '' is not a name"),
+    ("why: Not built.", "why: ''", ", field why: is empty"),
     ("offload]", "ofload]", ", field topics: unknown topic 'ofload'. Near: offload"),
     ("[training, offload]", "training", ", field topics: 'training' is not a list"),
     ("[H100]", "[100]", ", field hardware[0]: 100 is not a text"),
@@ -156,13 +156,13 @@ def test_what_is_wrong(old: str, new: str, message: str, own: OwnIndex) -> None:
 EXPECTED = "what: speed, claimed: 3.5"
 BROKEN_REPRODUCTION = [
     ("kind: identity\nsetting", "kind: executed\nsetting", ".kind: unknown kind 'executed'"),
-    ('"8 stages, 32 micro-batches."', '" "', ".setting: ' ' is not a name"),
+    ('"8 stages, 32 micro-batches."', '" "', ".setting: is empty"),
     ('"8 stages, 32 micro-batches."', "5", ".setting: 5 is not a text"),
     ('["stages are equal"]', "5", ".assumptions: 5 is not a list"),
     ('["stages are equal"]', "[5]", ".assumptions[0]: 5 is not a text"),
     ("techniques: []", "techniques: [5]", ".techniques[0]: 5 is not a text"),
     ("techniques: []", "technique: []", ".technique: unknown field"),
-    ('value: "32", source: section 2', 'value: "32", source: ""', ".inputs[0].source: '' is not a name"),
+    ('value: "32", source: section 2', 'value: "32", source: ""', ".inputs[0].source: is empty"),
     ('value: "32", source: section 2', 'value: "32"', ".inputs[0].source: is missing"),
     ("tolerance: 0.01", "tolerance: -0.1", ".expected[0].tolerance: -0.1 is below zero"),
     ("tolerance: 0.01", "tolerance: .nan", ".expected[0].tolerance: nan is not a number"),

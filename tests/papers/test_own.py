@@ -137,6 +137,21 @@ def test_what_is_wrong_is_said_of_its_file(name: str, text: str, message: str, t
     assert not own.mark.exists()
 
 
+def test_an_unfinished_one_is_in_nobodys_way(tmp_path: Path, own_history: Path, capsys: Out) -> None:
+    """Of Gnomon's own folder; whoever asks for it is told what is wrong."""
+    own = Mine(own_history / "papers", tmp_path / "ran")
+    own.write("paper.yaml", ENTRY)
+    own.write("paper.yaml", ENTRY + LISTED, slug="gptq")
+    assert run(["papers", "show", "gptq"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("GPTQ: Accurate")
+    warned = err.splitlines()
+    assert all(line.startswith("warning: left out: ") for line in warned)
+    assert "a paper called 'gptq' ships" in warned[0] and "field status: is missing" in warned[1]
+    assert run(["papers", "show", "marmalade"]) == 2
+    assert "error: " in (told := capsys.readouterr().err) and "field status: is missing" in told
+
+
 def test_names_that_are_taken(tmp_path: Path, own_history: Path) -> None:
     own = Mine(tmp_path / "mine", tmp_path / "ran")
     own.write("paper.yaml", ENTRY + LISTED, slug="gptq")

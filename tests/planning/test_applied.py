@@ -110,3 +110,9 @@ def test_a_replica_that_is_not_simulated_is_refused() -> None:
     plan = replace(read_plan(EXAMPLE), strategy=Strategy(tp=4, cp=2))
     with pytest.raises(InputError, match="not simulated under a load"):
         apply(plan)
+
+
+def test_a_plan_of_one_step_is_refused() -> None:
+    """A prediction keeps a plan that has no load."""
+    with pytest.raises(InputError, match=r"load: holds a step and no load.*`gnomon try` compares one step"):
+        apply(replace(read_plan(EXAMPLE), load=None))

@@ -150,6 +150,16 @@ def test_a_narrower_format_is_no_slower_unless_measured(kind: str) -> None:
             assert (quick <= slow * most).all(), (chip.name, wide, narrow, float((quick / slow).max()))
 
 
+@pytest.mark.parametrize("bits", [6, 5, 3, 2, 1])
+def test_weights_of_another_width_are_ordered_as_their_bytes(bits: int) -> None:
+    """They are priced as the kernel of four bits, which is slower than bf16 from some rows on where a table has it."""
+    for name in (chip.name for chip in catalog.chips()):
+        for sizes in SHAPES["gemm"]:
+            four, other = (machine(name).seconds("gemm", f"int{width}-weights", sizes) for width in (4, bits))
+            wide, narrow = (other, four) if bits > 4 else (four, other)
+            assert (narrow <= wide * (1 + 1e-9)).all(), (name, bits)
+
+
 def _measured(chip: Chip, kind: str, dtype: str) -> bool:
     """Whether a chip of the same generation was measured in the format."""
     whose = catalog.chip(donor(chip.name, kind, dtype).split(" ")[0])

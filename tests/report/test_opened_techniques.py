@@ -78,7 +78,7 @@ def test_what_a_technique_adds_follows_from_it(case: str) -> None:
     plain = gnomon.simulate_training("llama-3.1-8b", **words)
     same = found.plan.strategy.ranks == plain.plan.strategy.ranks and found.plan.engine == plain.plan.engine
     if found.step_parts.get("waits_s"):
-        node = nodes["waiting for checkpoints and barriers"]
+        node = nodes["waits of techniques"]
         assert any(text in node.formula for text in applied)
         assert float(nodes["waiting"].shown.rstrip("%")) > 0
     if found.host_bytes:

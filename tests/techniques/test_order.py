@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import gnomon
 from gnomon.engines.base import Case
+from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.deployments import deploy
@@ -168,3 +171,21 @@ def test_sizes_go_to_replicas_of_their_own() -> None:
         first = next(at for at in group if loads[at].unfinished / loads[at].weight == best)
         assert router.choose(asked, loads) == first
     assert router.choose(asked, loads[:1]) == 0
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+@pytest.mark.parametrize("name", ["shortest-first", "deadline-first"])
+def test_schedulers_without_priorities_refuse_an_order(engine: str, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} does not apply: the scheduler of this engine .* without priorities"):
+        gnomon.simulate_serving(
+            "llama-3.1-8b", on="H100", engine=engine, rate=2, input=64, output=8, requests=20, techniques=[name]
+        )
+
+
+@pytest.mark.parametrize("settings", [{}, {"speculative_method": "ngram"}, {"enable_lora": True}])
+def test_every_scheduler_of_vllm_takes_an_order(settings: dict[str, Any]) -> None:
+    found = gnomon.simulate_serving(
+        "llama-3.1-8b", on="H100", rate=2, input=64, output=8, requests=20, settings=settings,
+        techniques=["shortest-first"],
+    )  # fmt: skip
+    assert not [one for one in found.not_modelled if "priority" in str(one)]

@@ -189,3 +189,13 @@ def test_one_technique_imports_no_other() -> None:
     found = {name for name in done.stdout.split() if name.startswith("gnomon.techniques.")}
     own = {"applied", "base", "hosts", "kv_swap", "outside"}
     assert found == {f"gnomon.techniques.{name}" for name in own}
+
+
+def test_every_line_of_the_list_says_something(capsys: pytest.CaptureFixture[str]) -> None:
+    """Some techniques come from no paper of the index, some exclude none."""
+    from gnomon.cli.run import run
+
+    assert run(["techniques"]) == 0
+    sources = [line for line in capsys.readouterr().out.splitlines() if line.startswith("    from")]
+    assert sources and all(re.match(r"    from [a-z0-9]", line) for line in sources)
+    assert all(trial.paper for one in registry.techniques().values() for trial in one.trials)

@@ -72,7 +72,7 @@ def test_it_says_what_it_is(name: str) -> None:
     assert one.name == name and one.title and one.idea.endswith(".") and SERVES in one.work
     assert one.changes <= set(CONSERVED[SERVES])
     assert set(one.excludes) <= set(SERVING) - {name}
-    assert one.trials and all(name_of(trial.words) == name for trial in one.trials)
+    assert all(name_of(trial.words) == name and trial.paper for trial in one.trials)
     for trial in one.trials:
         assert applied(SERVES, [trial.words])
         assert not trial.against or applied(SERVES, [trial.against])

@@ -165,6 +165,7 @@ def _run_one(slug: str, given: dict[str, str], device: str, out: str | None, as_
     from gnomon.cli.output import emit, fail
     from gnomon.cli.progress import Progress
     from gnomon.paths import write_text
+    from gnomon.report.text import plural
     from gnomon.spec.answers import JsonAnswer
 
     path = output_file(out, "--out") if out is not None else None
@@ -180,7 +181,7 @@ def _run_one(slug: str, given: dict[str, str], device: str, out: str | None, as_
     emit(result, as_json=as_json, files=files)
     if not outcome.ok:
         failed = [check.what for check in outcome.findings.checks if not check.ok]
-        raise typer.Exit(fail(f"{len(failed)} checks failed, the first: {failed[0]}", where=slug, code=1))
+        raise typer.Exit(fail(f"{plural(len(failed), 'check')} failed, the first: {failed[0]}", where=slug, code=1))
 
 
 def _run_several(slugs: list[str], device: str, folder: str, limits: dict[str, float | None], as_json: bool) -> None:

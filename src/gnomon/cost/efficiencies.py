@@ -27,6 +27,8 @@ class RelativeEfficiency:
     source: str
     measured: bool = True
     """Whether a table of that architecture shows it."""
+    same_kernel: bool = False
+    """Whether it is the kernel of `base` with other bytes: what bounds that one bounds this."""
 
 
 _WIDE = f"{TABLES}, TensorRT-LLM's weight-only GEMMs on an A100: off by 11% at the median"
@@ -77,7 +79,9 @@ EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
     **{("gemm", f"{name}-weights"): _GEMMS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
     **{
-        ("gemm", f"int{bits}-weights"): {ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _FEW)}
+        ("gemm", f"int{bits}-weights"): {
+            ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _FEW, same_kernel=True)
+        }
         for bits in (6, 5, 3, 2, 1)
     },
     ("gemm", "bf16-sparse"): _PRUNED,

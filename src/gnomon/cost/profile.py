@@ -104,5 +104,5 @@ def _scaled(family: Family, found: RelativeEfficiency) -> Family:
         spread=hypot(family.spread, found.spread),
         shared=hypot(family.shared, found.spread / 2),
         source=f"{family.source}, efficiency by {found.source}",
-        no_slower_than="" if found.measured else HALF[0],
+        no_slower_than=family.no_slower_than if found.same_kernel else "" if found.measured else HALF[0],
     )

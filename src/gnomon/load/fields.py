@@ -64,8 +64,11 @@ class Fields:
         if not isinstance(value, str):
             hint = f'Write it in quotes: "{value}".' if isinstance(value, (int, float)) else ""
             raise InputError(f"{shown(value)} is not a text", where=self.spot(key), hint=hint)
-        if not value.strip() or not value.isprintable():
-            raise InputError(f"{shown(value)} is not a name", where=self.spot(key))
+        if not value.strip():
+            raise InputError("is empty", where=self.spot(key))
+        if not value.isprintable():
+            hint = "In YAML `>-` makes one line of several." if "\n" in value else ""
+            raise InputError(f"{shown(value)} has characters that are not printed", where=self.spot(key), hint=hint)
         if len(value) > longest:
             message = f"{shown(value)} has {len(value):,} letters, more than {longest:,.0f}"
             raise InputError(message, where=self.spot(key))

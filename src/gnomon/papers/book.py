@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -33,6 +34,8 @@ class OwnPaper:
 @dataclass(frozen=True)
 class PaperBook:
     own: Mapping[str, OwnPaper] = field(default_factory=dict)
+    broken: Mapping[str, InputError] = field(default_factory=dict)
+    """Entries of Gnomon's own folder that cannot be read, by slug."""
 
     @cached_property
     def papers(self) -> tuple[Paper, ...]:
@@ -49,6 +52,8 @@ class PaperBook:
 
     def find(self, slug: str) -> Paper:
         """One paper by its slug."""
+        if error := self.broken.get(slug.strip().casefold().replace("_", "-")):
+            raise error
         return named(slug, self.papers)
 
     def folder(self, slug: str) -> PaperFolder:
@@ -85,9 +90,17 @@ def paper_book(folder: str | Path | None = None) -> PaperBook:
     """All papers that ship, those of `papers` in Gnomon's own folder, and those of one more folder.
 
     A folder of papers has one folder for each, as `papers/index` has; the folder of a single paper will do. Their
-    entries are read as data.
+    entries are read as data. One of Gnomon's own folder that cannot be read is left out, with a warning on stderr, so
+    that an unfinished one is in nobody's way; of a folder that is named it is an error.
     """
-    places = [place for place in (home() / "papers",) if place.is_dir()]
+    found: dict[str, OwnPaper] = {}
+    broken: dict[str, InputError] = {}
+    for one in _folders(home() / "papers"):
+        try:
+            found[one.slug] = _own(one, found)
+        except InputError as error:
+            print(f"warning: left out: {error}", file=sys.stderr)
+            broken |= {} if one.slug in rows() else {one.slug: error}
     if folder is not None:
         given = Path(folder).expanduser()
         if not given.is_dir():
@@ -95,35 +108,37 @@ def paper_book(folder: str | Path | None = None) -> PaperBook:
         if not list(_folders(given)):
             hint = f"A paper is a folder with a {FILE}: `gnomon papers new SLUG` begins one."
             raise InputError(f"'{folder}' has no papers", where=WHERE, hint=hint)
-        places.append(given)
-    return PaperBook(_own(places)) if places else PaperBook()
+        for one in _folders(given):
+            found[one.slug] = _own(one, found)
+            broken.pop(one.slug, None)
+    return PaperBook(found, broken)
 
 
 def _folders(place: Path) -> Iterator[PaperFolder]:
+    if not place.is_dir():
+        return
     inner = [place] if (place / FILE).is_file() else sorted(one for one in place.iterdir() if (one / FILE).is_file())
     for path in inner:
         yield PaperFolder(slug=path.resolve().name.replace("_", "-"), path=path, own=True)
 
 
-def _own(places: list[Path]) -> dict[str, OwnPaper]:
+def _own(folder: PaperFolder, others: Mapping[str, OwnPaper]) -> OwnPaper:
+    """A paper from its folder, whose name neither ships nor is among the others."""
     from gnomon.load.chips import chip_spellings
     from gnomon.papers.clusters import clusters_of
     from gnomon.papers.source import read_folder
 
-    spellings, found = chip_spellings(), dict[str, OwnPaper]()
-    for folder in (folder for place in places for folder in _folders(place)):
-        where = folder.place(FILE)
-        if folder.slug in rows():
-            hint = "Give the folder another name."
-            raise InputError(f"a paper called '{folder.slug}' ships with Gnomon", where=where, hint=hint)
-        if folder.slug in found:
-            raise InputError(f"'{folder.slug}' is in {found[folder.slug].folder.path} too", where=where)
-        paper, given = read_folder(folder, spellings)
-        found[folder.slug] = OwnPaper(
-            paper=paper,
-            folder=folder,
-            clusters=clusters_of(paper),
-            reproduction=given,
-            reproduced=folder.file("figures.py").exists(),
-        )
-    return found
+    where = folder.place(FILE)
+    if folder.slug in rows():
+        hint = "Give the folder another name."
+        raise InputError(f"a paper called '{folder.slug}' ships with Gnomon", where=where, hint=hint)
+    if folder.slug in others:
+        raise InputError(f"'{folder.slug}' is in {others[folder.slug].folder.path} too", where=where)
+    paper, given = read_folder(folder, chip_spellings())
+    return OwnPaper(
+        paper=paper,
+        folder=folder,
+        clusters=clusters_of(paper),
+        reproduction=given,
+        reproduced=folder.file("figures.py").exists(),
+    )

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gnomon.errors import unknown_name
+from gnomon.errors import InputError, unknown_name
 from gnomon.papers.base import Claim, Figure, Paper
 
 INDEX = Path(__file__).with_name("index.json")
 LISTS = ("authors", "links", "recalled", "mechanisms", "topics", "hardware", "other_hardware")
+ARXIV_NUMBER = re.compile(r"(?<![\d.])(\d{4}\.\d{4,5})(?:v\d+)?(?![\d.])")
 NO_MATCH = "`gnomon papers search WORDS` searches titles and contents."
 
 
@@ -45,8 +47,13 @@ def paper(slug: str) -> Paper:
 
 
 def named(slug: str, known: Iterable[Paper]) -> Paper:
-    """One of these papers by its slug."""
+    """One of these papers by its slug, or by its arXiv number or address."""
     by_slug = {entry.slug: entry for entry in known}
+    if number := ARXIV_NUMBER.search(slug):
+        found = next((entry for entry in by_slug.values() if entry.arxiv == number[1]), None)
+        if found is None:
+            raise InputError(f"no paper of the index has the arXiv number {number[1]}", where="SLUG", hint=NO_MATCH)
+        return found
     folded = slug.strip().casefold().replace("_", "-").replace(" ", "-")
     if folded not in by_slug:
         raise unknown_name("paper", slug, by_slug, hint=NO_MATCH)

@@ -39,7 +39,7 @@ def read_reproduction(given: Fields, claims: int) -> Reproduction:
         expected=expected,
         techniques=words(given, "techniques"),
         missing=given.text("missing").strip() if given.has("missing") else "",
-        sealed=given.text("sealed", "").strip(),
+        sealed=given.text("sealed").strip() if given.raw("sealed", "") else "",
         amended=tuple(Amendment(**texts(one, ("seal", "why"))) for one in amended),
     )
     _check_seal(found, given)

@@ -13,7 +13,7 @@ from functools import cache
 from gnomon.errors import InputError
 from gnomon.papers.base import Paper
 from gnomon.papers.book import OwnPaper, PaperBook
-from gnomon.papers.entries import rows
+from gnomon.papers.entries import ARXIV_NUMBER, rows
 from gnomon.papers.stems import folded, synonyms, words
 
 WEIGHTS = {
@@ -50,7 +50,6 @@ _FITS = re.compile(r"\b\d+b\b.*\b\d+gb\b|\b\d+gb\b.*\b\d+b\b")
 """A model of so many parameters and a card of so much memory: the question is how it fits, whatever the numbers."""
 _FITTING = ("memory", "offload", "quantiz")
 """Stems that such a question means."""
-_ARXIV = re.compile(r"(?<![\d.])(\d{4}\.\d{4,5})(?:v\d+)?(?![\d.])")
 _NAME = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _CITED = frozenset({"et", "al", "and", "by", "of", "the", "paper", "papers", "from", "author", "authors"})
 """Words beside names of authors that are no names."""
@@ -72,7 +71,7 @@ def ranked(query: str, book: PaperBook | None = None) -> list[tuple[Paper, float
     An arXiv number finds its paper, and names of authors theirs.
     """
     book = book or PaperBook()
-    numbers = {found[1] for found in _ARXIV.finditer(query)}
+    numbers = {found[1] for found in ARXIV_NUMBER.finditer(query)}
     if numbers:
         return [(paper, 1.0) for paper in book.papers if paper.arxiv in numbers]
     query_words = list(dict.fromkeys(words(query)))

@@ -50,13 +50,17 @@ def _preview(payload: Mapping[str, Any], style: Style) -> str:
         lines += [f"{style.strong(found['slug'])} on {payload['device']}: {found['title']}"]
         if not found["rows"]:
             lines += ["  nothing is predicted: what it measures is not known from the chip"]
-        rows = [
-            (row["what"], prediction(row) + _of(row), f"needs {row['lacks']}" if row["lacks"] else "")
-            for row in found["rows"]
-        ]
+        rows = [(row["what"], prediction(row) + _of(row), _unpredicted(row)) for row in found["rows"]]
         lines += [*(table(rows, "<><") if rows else ()), *footnotes(found["rows"]), ""]
     lines += ["  rates that were measured on the machine: --rates FILE.json of a run there", ""]
     return "\n".join([*lines, *next_steps(f"gnomon lab run {payload['predicted'][0]['slug']} --out measured.json")])
+
+
+def _unpredicted(row: Mapping[str, Any]) -> str:
+    """Why a row has no prediction, where it has none."""
+    if row["lacks"]:
+        return f"needs {row['lacks']}"
+    return "" if row["prediction"] else "not predicted"
 
 
 def _of(row: Mapping[str, Any]) -> str:

@@ -18,6 +18,8 @@ def render(answer: Result, style: Style) -> str:
         lines += [f"{style.strong(one['name'])}  {style.faint(one['work'] + former)}"]
         lines += [f"  {line}" for line in wrap(one["idea"], WIDE)]
         lines += [f"    {p['name']}={p['default']}  {p['what']} ({p['range']})" for p in one["parameters"]]
-        excludes = f"; not with {', '.join(one['excludes'])}" if one["excludes"] else ""
-        lines += [f"    from {', '.join(one['papers'])}{excludes}", ""]
+        sources = [f"from {', '.join(one['papers'])}"] if one["papers"] else []
+        excludes = [f"not with {', '.join(one['excludes'])}"] if one["excludes"] else []
+        lines += [f"    {'; '.join([*sources, *excludes])}"] if sources or excludes else []
+        lines += [""]
     return "\n".join([*lines, *next_steps("gnomon try zero-offload --model qwen3-8b --on H200:1")])

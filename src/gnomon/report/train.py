@@ -33,7 +33,7 @@ AFTER = {
     "gradient_reduction_s": "gradient reduction after the last pass",
     "optimizer_s": "optimizer",
     "weight_gather_s": "all-gather of updated weights",
-    "waits_s": "waiting for checkpoints and barriers",
+    "waits_s": "waits of techniques",
 }
 LITTLE_PADDING = 5e-4
 RUN_FLAGS = {name: f"--{name.removesuffix('_s').replace('_', '-')}" for name in ("failures", *NEEDS_FAILURES, "grid")}

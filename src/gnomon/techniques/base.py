@@ -195,7 +195,8 @@ class Technique(Generic[C]):
         return found
 
     def waits(self, steps: Steps, case: C, values: Values) -> Wait | None:
-        """Seconds on top of steps. Never negative, and never fewer where steps are longer: bounds stay bounds."""
+        """Seconds on top of steps, never negative. Steps with them are never shorter where steps without them are
+        longer: what overlaps may be fewer by as much as a step is longer, no more. Bounds stay bounds."""
         return None
 
     def tasks(self, case: C, values: Values) -> Iterable[SideGroup]:

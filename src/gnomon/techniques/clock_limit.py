@@ -24,7 +24,13 @@ class ClockLimit(Technique[ServingCase]):
         "Chips run at a share of their highest clock (`nvidia-smi --lock-gpu-clocks`): prompts take longer, decode "
         "steps that wait for memory hardly do, and both draw less, so that more servers share a power budget."
     )
-    trials = (Trial(paper="polca", words="clock-limit"),)
+    trials = (
+        Trial(
+            paper="polca",
+            words="clock-limit",
+            note="What it saves is power, not time: `gnomon predict --with clock-limit` has joules per token.",
+        ),
+    )
     parameters = (Parameter("share", "of the highest clock", default=0.8, low=LEAST, high=1.0, tried=(0.8, 0.9)),)
     searched = False
     simulated = False

@@ -27,7 +27,14 @@ class ClusterPipeline(Technique[TrainingCase]):
         "Every cluster holds consecutive stages of a pipeline, so that gradients are reduced over its own network and "
         "only activations and their gradients cross the slower link between clusters, which all ranks of a node share."
     )
-    trials = (Trial(paper="holmes", words="cluster-pipeline"),)
+    trials = (
+        Trial(
+            paper="holmes",
+            words="cluster-pipeline",
+            note="The plan without it has one network for all chips. What Holmes compares with sends everything over "
+            "the slower link: a cluster file with that as `scaleout`.",
+        ),
+    )
     parameters = (
         Parameter("clusters", "clusters in a row", default=2.0, low=2.0, high=64.0, whole=True),
         bandwidth("between_gb_s", "what one node sends to another cluster; 0 for 25 Gb/s Ethernet"),

@@ -33,7 +33,14 @@ class GroupedAdapters(Technique[ServingCase]):
         "Requests for different adapters of one base model share a step: its weights are read once, and two thin "
         "kernels beside every GEMM read the adapters of the sequences; adapters take memory beside the weights."
     )
-    trials = (Trial(paper="punica", words="grouped-adapters"),)
+    trials = (
+        Trial(
+            paper="punica",
+            words="grouped-adapters",
+            note="The plan without it serves the base model alone: what many adapters in one step cost, where one "
+            "replica for each would be the alternative.",
+        ),
+    )
     parameters = (
         Parameter("rank", "of an adapter", default=16.0, low=1.0, high=512.0, whole=True),
         Parameter("adapters", "on the GPU at once", default=32.0, low=1.0, high=4096.0, whole=True),

@@ -10,11 +10,14 @@ from gnomon.sim.serving.base import Policy
 from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.policies.chunked import ChunkedPolicy
 from gnomon.sim.serving.policies.ordered import OrderedPolicy
+from gnomon.sim.serving.policies.stepped import SteppedPolicy
 from gnomon.spec import Requests
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Ints
 from gnomon.techniques.base import SERVING, Maker, Technique, Values
 
+BY_PRIORITY = (ChunkedPolicy, SteppedPolicy)
+"""Schedulers that go by priorities where they are asked to; the first in the form of `OrderedPolicy`."""
 CLASS = 1 << 44
 """Between the priorities of a load, so that each class is ordered by itself; in ms, five centuries."""
 
@@ -46,6 +49,9 @@ class WaitingOrder(Technique[ServingCase]):
         return replace(found, priority=order if found.priority is None else found.priority * CLASS + order)
 
     def policy(self, make: Maker, case: ServingCase, values: Values) -> Maker:
+        if not (isinstance(make, type) and issubclass(make, BY_PRIORITY)):
+            why = "the scheduler of this engine is simulated without priorities"
+            raise NotApplicableError(self.name, why, where="--with", hint="Leave it out, or use --engine vllm.")
         ordered: Maker = OrderedPolicy if make is ChunkedPolicy else make
 
         def made(requests: Requests, limits: ServingLimits, cache: CacheModel) -> Policy:

@@ -8,7 +8,7 @@ from gnomon.sim.serving.caches.base import CacheModel
 from gnomon.sim.serving.policies.reserving import ReservingPolicy
 from gnomon.spec import Requests
 from gnomon.spec.serving import ServingLimits
-from gnomon.techniques.base import SERVING, Maker, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import SERVING, Maker, Parameter, Technique, Values
 from gnomon.techniques.order import only_first_come
 
 
@@ -20,7 +20,6 @@ class ReserveOutput(Technique[ServingCase]):
         "A request comes in only where the cache has room for its prompt and its predicted answer beside those of all "
         "that run, so that none is preempted and recomputed; fewer run at once while answers are short of their end."
     )
-    trials = (Trial(paper="", words="reserve-output"),)
     parameters = (
         Parameter("share", "of a predicted answer that is reserved", default=1.0, high=1.0),
     )  # fmt: skip

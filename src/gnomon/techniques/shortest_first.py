@@ -7,7 +7,7 @@ import numpy as np
 from gnomon.engines.base import ServingCase
 from gnomon.spec import Requests
 from gnomon.spec.workload import Ints
-from gnomon.techniques.base import Parameter, Trial, Values
+from gnomon.techniques.base import Parameter, Values
 from gnomon.techniques.order import WaitingOrder
 
 OUTPUT, BOTH = "output", "input+output"
@@ -20,7 +20,6 @@ class ShortestFirst(WaitingOrder):
         "Of the requests that wait, the one whose answer is predicted to be shortest comes in first, so that the mean "
         "time to the first token falls; long requests wait longer, under overload without end."
     )
-    trials = (Trial(paper="", words="shortest-first"),)
     parameters = (
         Parameter("by", "which tokens count", default=OUTPUT, choices=(OUTPUT, BOTH)),
         Parameter("error", "of a predicted length, as a standard deviation of its logarithm", default=0.0, high=3.0),

@@ -12,7 +12,7 @@ from gnomon.graph.ops import Attention, Elementwise, Op, Rows
 from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
-from gnomon.techniques.base import SERVING, Parameter, Rejection, Technique, Trial, Values
+from gnomon.techniques.base import SERVING, Parameter, Rejection, Technique, Values
 
 BOUNDS = 2
 """Vectors that stand for a page of keys: the smallest and the largest of each channel (Quest, arXiv:2406.10774)."""
@@ -26,7 +26,6 @@ class SparseDecode(Technique[ServingCase]):
         "Every decode step compares its query with two vectors for each page of keys and attends to the best pages "
         "alone, `tokens` in all: long contexts are read in part, none is forgotten, and answers may differ."
     )
-    trials = (Trial(paper="", words="sparse-decode"),)
     parameters = (
         Parameter("tokens", "that a decode attends to", default=2048.0, low=16.0, high=1e7, whole=True),
         Parameter("page", "tokens of a page", default=16.0, low=1.0, high=1024.0, whole=True),

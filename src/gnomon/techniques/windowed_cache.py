@@ -11,7 +11,7 @@ from gnomon.graph.ops import Attention, Op
 from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
-from gnomon.techniques.base import SERVING, Parameter, Rejection, Technique, Trial, Values
+from gnomon.techniques.base import SERVING, Parameter, Rejection, Technique, Values
 
 
 class WindowedCache(Technique[ServingCase]):
@@ -24,7 +24,6 @@ class WindowedCache(Technique[ServingCase]):
         "A sequence keeps the keys and values of its first few tokens and of its last `window`: decode steps of long "
         "contexts read less and the cache holds more sequences, and what stood in between is forgotten."
     )
-    trials = (Trial(paper="", words="windowed-cache"),)
     parameters = (
         Parameter(
             "window", "last tokens that are kept", default=4096.0, low=16.0, high=1e7, whole=True, tried=(4096.0,)

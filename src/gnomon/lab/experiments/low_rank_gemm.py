@@ -1,4 +1,4 @@
-"""Low-Rank GEMM: a product by way of random low-rank factors of both operands, against dense GEMMs."""
+"""Low-Rank GEMM: a GEMM by way of random low-rank factors of both operands, against dense GEMMs."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
 
 EXPERIMENT = Experiment(
     slug="low-rank-gemm",
-    title="Low-Rank GEMM: a product by random low-rank factors of both operands",
+    title="Low-Rank GEMM: a GEMM by random low-rank factors of both operands",
     checks="operands of low rank are multiplied exactly in fp64, others are projected as by definition; dense GEMMs "
     "equal fp64",
     claim=LabClaim(

@@ -46,7 +46,7 @@ def idea_of(name: str) -> tuple[AnyTechnique, Trial]:
         one = known[canonical(name)]
         found = one, replace(one.trials[0] if one.trials else Trial(paper="", words=""), words=one.name, note="")
     if found is None:
-        papers = {trial.paper for one in known.values() for trial in one.trials}
+        papers = {trial.paper for one in known.values() for trial in one.trials if trial.paper}
         raise unknown_name("technique or paper", name, sorted({*papers, *known}), where="SLUG")
     one, trial = found
     return (one, replace(trial_with(trial, more), note="")) if colon else (one, trial)

@@ -45,7 +45,7 @@ def unread_columns(
     found = [
         NotModelled(option=option, why=WHY[name])
         for name in NOT_READ
-        if getattr(stream, name) is not None and name not in read
+        if getattr(stream, name) is not None and name not in read and _asked(name, load, trace)
         for option in _options(name, load)
     ]
     return (*found, *(trace.not_modelled if trace else ()))
@@ -112,6 +112,12 @@ def unused_times(trace: RequestTrace | None, clients: int | None) -> tuple[NotMo
         return ()
     why = "clients of a closed loop send when they have an answer"
     return (NotModelled(option="arrival times of --trace", why=why),)
+
+
+def _asked(name: str, load: ServingLoad, trace: RequestTrace | None) -> bool:
+    """Whether the load has the column, and not a technique alone, whose scheduler reads it."""
+    given = {"adapter": load.adapters, "priority": load.priorities}[name]
+    return bool(given) or (trace is not None and getattr(trace.requests, name) is not None)
 
 
 def _options(name: str, load: ServingLoad) -> tuple[str, ...]:
