@@ -100,6 +100,11 @@ def test_what_is_not_priced_of_adapters_is_refused_or_said() -> None:
     assert sum(one.affects for one in found.ignored) == 2
 
 
+def test_frozen_weights_are_in_16_bits() -> None:
+    with pytest.raises(InputError, match="keep frozen weights in bf16, and the plan is in fp32"):
+        target("transformers").render(tuned("lora", "adamw", dtype="fp32"))
+
+
 @pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed"])
 def test_engines_without_an_option_say_so(name: str) -> None:
     plan = plan_for(name, 8)
