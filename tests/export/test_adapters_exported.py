@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.export.training import plan_for
+from tests.export.training import own_arguments, plan_for
 from tests.export.training_battery import canonical, imported
 
 import gnomon
@@ -51,16 +51,9 @@ def test_the_script_makes_the_adapters_that_the_arguments_name(drawn: bool, tmp_
     plan = tuned("qlora:targets=attention", "adamw", load=TrainingLoad(seq=4096, global_batch=64, sequences=sequences))
     files = target("transformers").render(plan).files
     tree = ast.parse(files["train.py"])
-    fields = {
-        node.target.id
-        for cls in ast.walk(tree)
-        if isinstance(cls, ast.ClassDef) and cls.name == "RunArguments"
-        for node in cls.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
     said = yaml.safe_load(files["training.yaml"])
     own = {"use_peft", "lora_r", "lora_target_modules", "load_in_4bit", "use_bnb_nested_quant", "adapter_weights"}
-    assert own <= said.keys() & fields
+    assert own <= said.keys() & own_arguments(files["train.py"])
     assert said["lora_target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {call.id for call in calls if isinstance(call, ast.Name)}
