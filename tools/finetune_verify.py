@@ -168,10 +168,9 @@ def measured(folder: Path, row: dict[str, Any], options: argparse.Namespace, lim
     out, log = folder / f".{row['name']}.json", folder / f".{row['name']}.log"
     words = [sys.executable, "-m", "tools.finetune_verify", "one", str(folder / f"{row['name']}.yaml")]
     words += ["--out", str(out), "--device", options.device, "--steps", str(options.steps)]
-    path = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH"))))
     try:
         with log.open("w+", encoding="utf-8") as said:
-            ended = _ended(words, os.environ | {"PYTHONPATH": path}, said, limit_s)
+            ended = _ended(words, _environment(folder), said, limit_s)
             if ended and out.exists():
                 found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
                 return found
@@ -182,6 +181,12 @@ def measured(folder: Path, row: dict[str, Any], options: argparse.Namespace, lim
     finally:
         for left in (out, log):
             left.unlink(missing_ok=True)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Of a plan's process: this checkout before any other, without profiles of the user's own."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path, "GNOMON_HOME": str((folder / ".home").resolve())}
 
 
 def _ended(words: Sequence[str], environment: dict[str, str], said: Any, limit_s: float) -> bool:
