@@ -105,7 +105,8 @@ def measure(plan: Plan, tell: Callable[[str], None], measuring: Measuring | None
     """What the plan's steps took on this machine. On a CPU no rank's memory is known."""
     from gnomon.engines.torch.runner import run
 
-    found = run(job_of(plan), plan_to_yaml(plan), tell, measuring)
+    told = {} if measuring is None else {"measuring": measuring}
+    found = run(job_of(plan), plan_to_yaml(plan), tell, **told)
     return MeasuredTraining(
         plan=plan,
         date=str(found["date"])[:10],
