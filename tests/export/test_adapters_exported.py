@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.export.training import plan_for
+from tests.export.training import own_arguments, plan_for
 from tests.export.training_battery import canonical, imported
 
 import gnomon
@@ -51,16 +51,9 @@ def test_the_script_makes_the_adapters_that_the_arguments_name(drawn: bool, tmp_
     plan = tuned("qlora:targets=attention", "adamw", load=TrainingLoad(seq=4096, global_batch=64, sequences=sequences))
     files = target("transformers").render(plan).files
     tree = ast.parse(files["train.py"])
-    fields = {
-        node.target.id
-        for cls in ast.walk(tree)
-        if isinstance(cls, ast.ClassDef) and cls.name == "RunArguments"
-        for node in cls.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
     said = yaml.safe_load(files["training.yaml"])
     own = {"use_peft", "lora_r", "lora_target_modules", "load_in_4bit", "use_bnb_nested_quant", "adapter_weights"}
-    assert own <= said.keys() & fields
+    assert own <= said.keys() & own_arguments(files["train.py"])
     assert said["lora_target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {call.id for call in calls if isinstance(call, ast.Name)}
@@ -98,6 +91,11 @@ def test_what_is_not_priced_of_adapters_is_refused_or_said() -> None:
         read("--load_in_4bit --use_dora")
     found = gnomon.import_plan(f"{SFT} --use_peft --load_in_8bit --lora_modules_to_save lm_head", on="H100:8")
     assert sum(one.affects for one in found.ignored) == 2
+
+
+def test_frozen_weights_are_in_16_bits() -> None:
+    with pytest.raises(InputError, match="keep frozen weights in bf16, and the plan is in fp32"):
+        target("transformers").render(tuned("lora", "adamw", dtype="fp32"))
 
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed"])

@@ -11,6 +11,7 @@ import yaml
 
 import gnomon
 from gnomon.errors import InputError
+from gnomon.load.training import job_of
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.training import TrainingLoad
 
@@ -47,6 +48,17 @@ def test_the_trainer_gets_the_documents_of_its_sequences(tmp_path: Path) -> None
     assert isinstance(again.load, TrainingLoad)
     assert again.load.sequences is not None
     assert again.load.sequences.described == report.step.job.load.sequences.described
+
+
+@pytest.mark.parametrize("packing", [None, "none", "max-length", "bfd", "padding-free"])
+def test_a_run_has_as_many_steps_when_it_is_read_back(packing: str | None, tmp_path: Path) -> None:
+    """A step of short sequences has fewer tokens than one of full ones."""
+    report = simulated(engine="transformers", packing=packing, tokens=1e9)
+    files, _ = written(report, "transformers")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    again = gnomon.import_plan(tmp_path / "run.sh").plan
+    assert job_of(again).load.steps == report.step.job.load.steps
 
 
 def test_samplers_are_named_where_there_are_some() -> None:

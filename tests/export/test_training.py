@@ -53,6 +53,23 @@ def test_a_plan_of_the_other_kind_is_refused(name: str) -> None:
     assert ", ".join(fitting) in caught.value.hint
 
 
+def test_the_runner_reads_all_of_its_plan() -> None:
+    """Hybrid sharding and context parallelism in two levels stand in the plan that it is given."""
+    recipe = Recipe(zero=3, dp_shard=2, cp_comm="a2a+p2p", cp_a2a=2, sequence_parallel=False)
+    plan = a_training_plan(recipe, engine=EngineChoice(name="torch"), strategy=Strategy(cp=4, dp=4))
+    (only,) = target("torchrun").render(plan).not_expressed
+    assert only.startswith("data and a full run")
+
+
+ALIASES = [("accelerate", "transformers"), ("Trainer", "transformers"), ("torch", "torchrun")]
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES)
+def test_targets_have_the_names_of_their_launchers(alias: str, name: str) -> None:
+    plan = plan_for(name)
+    assert export(plan, to=alias).files == export(plan, to=name).files
+
+
 def test_the_runner_is_started_on_one_node(tmp_path: Path) -> None:
     script = export(a_training_plan(), to="torchrun").files["run.sh"]
     words = started(script, tmp_path / "a b")["words"]

@@ -59,6 +59,12 @@ def test_what_is_imported_is_exported_alike(name: str, tmp_path: Path) -> None:
     assert found.command == shlex.join(target(name).words(plan))
 
 
+def test_a_script_that_starts_nothing_says_what_could_be_read(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("echo hello\n")
+    with pytest.raises(InputError, match=r"starts no server of vLLM .* and no training under Megatron-LM or PyTorch"):
+        gnomon.import_plan(tmp_path / "run.sh")
+
+
 @pytest.mark.parametrize("name", ["megatron", "deepspeed"])
 def test_a_shape_names_its_model(name: str, tmp_path: Path) -> None:
     """Without the line that names the plan, the model is found by its sizes, and the chips have to be said."""

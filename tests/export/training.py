@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import stat
@@ -38,6 +39,17 @@ def plan_for(name: str, chips: int = 8, **changes: Any) -> Plan:
     small = {"recompute": "full", "optimizer": "adamw-bf16"} if name in DATA_ALONE else {}
     recipe = Recipe(sequence_parallel=name != "deepspeed", **small)
     return a_training_plan(recipe, **{"strategy": strategy} | changes)
+
+
+def own_arguments(script: str) -> set[str]:
+    """Arguments of an exported train.py beside the Trainer's."""
+    return {
+        node.target.id
+        for cls in ast.walk(ast.parse(script))
+        if isinstance(cls, ast.ClassDef) and cls.name == "RunArguments"
+        for node in cls.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
 
 
 def started(script: str, folder: Path, *extra: str, **environment: str) -> dict[str, Any]:

@@ -16,9 +16,12 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.recipe import recipe_of
+from gnomon.load.training import job_of
 from gnomon.spec import EngineChoice, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.imported import ImportedPlan
-from gnomon.spec.training import CP_COMMS, SELDOM, TWO_LEVELS
+from gnomon.spec.loads.lengths.uniform import Uniform
+from gnomon.spec.loads.sequences import Sequences
+from gnomon.spec.training import CP_COMMS, GROUP_BY_LENGTH, PACKINGS, RANDOM, SELDOM, TWO_LEVELS
 from gnomon.techniques import TRAINING, applied
 
 MODELS = {
@@ -51,11 +54,12 @@ TECHNIQUES = (
     ("offload-optimizer", "offload-parameters"), ("offload-parameters:tier=nvme",), ("offload-optimizer:tier=nvme",),
     ("offload-activations",), ("offload-activations:layers=8",), ("offload-activations:copies=blocking",),
     ("offload-activations:modules=core_attn+attn_proj", "offload-optimizer"),
-    ("offload-activations:modules=moe_act,share=0.5,in_flight=4",),
+    ("offload-activations:modules=moe_act,share=0.5,in_flight=4",), ("lora:rank=8",), ("lora:targets=qv,dropout=0.1",),
+    ("qlora:rank=32",), ("qlora:double_quant=no,targets=attention",), ("dora:rank=8",), ("lora", "offload-activations"),
 )  # fmt: skip
 SAID = (
     "the technique", "cp_comm", "asynchronous checkpoints", "the gpipe", "selective recomputation",
-    "optimizer states in", "a scale per tensor", "tier=", "copies=", "some layers alone", *SELDOM,
+    "optimizer states in", "a scale per tensor", "tier=", "copies=", "some layers alone", "sequences of", *SELDOM,
 )  # fmt: skip
 """How lines begin of what a target writes otherwise than the plan has it: such a plan cannot come back."""
 
@@ -85,7 +89,7 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
     tp, pp = (1, 1) if narrow else (random.choice((1, 1, 2, 4, 8)), random.choice((1, 1, 2, 4, 5)))
     cp, ep = (1, 1) if narrow else (random.choice((1, 1, 1, 2, 4)), random.choice((1, 1, 2, 4)))
     dp, vp = random.choice((1, 2, 4, 8, 16, 32)), random.choice((1, 1, 2)) if pp > 1 else 1
-    micro, zero = random.choice((1, 2, 4)), random.choice((0, 1, 2, 3))
+    micro, zero = random.choice((1, 2, 4)), random.choice((0, 1, 2, 3)) if dp * cp > 1 else 0
     moe = load_model(model).is_moe
     comm = random.choice((*CP_COMMS, TWO_LEVELS)) if cp > 1 else random.choice(CP_COMMS)
     recipe = Recipe(
@@ -119,7 +123,21 @@ def drawn(random: Random, model: str, engine: str) -> Plan:
         strategy=Strategy(tp=tp, pp=pp, cp=cp, dp=dp, ep=ep, vp=vp, techniques=random.choice(TECHNIQUES)),
         dtype=random.choice(("bf16", "bf16", "bf16", "fp16", "fp32", "tf32", random.choice(RECIPES))),
         engine=EngineChoice(name=engine, settings=recipe.settings),
-        load=TrainingLoad(seq=seq, global_batch=batch, tokens=random.choice((None, 1e9, 300e9))),
+        load=TrainingLoad(
+            seq=seq, global_batch=batch, tokens=random.choice((None, 1e9, 300e9)), sequences=_sequences(random, engine)
+        ),
+    )
+
+
+def _sequences(random: Random, engine: str) -> Sequences | None:
+    """Lengths that differ, under engines that are given them; others read their own data."""
+    if engine not in ("torch", "transformers") or random.random() < 0.7:
+        return None
+    return Sequences(
+        lengths=Uniform(low=16, high=random.choice((256, 900))),
+        packing=random.choice(("", *PACKINGS)),
+        sampling=random.choice((RANDOM, GROUP_BY_LENGTH)),
+        seed=random.choice((0, 3)),
     )
 
 
@@ -136,6 +154,7 @@ def canonical(plan: Plan) -> dict[str, Any]:
     if model.is_moe and settings["expert_tp"] == 0:
         settings["expert_tp"] = plan.strategy.tp
     assert isinstance(plan.load, TrainingLoad)
+    load = job_of(plan).load  # with the engine's own packing where the plan names none
     return {
         "model": (model.name, model.parameters),
         "chip": find_chip(plan.chip).name,
@@ -146,7 +165,8 @@ def canonical(plan: Plan) -> dict[str, Any]:
                        for one, values in applied(TRAINING, [text]).pairs},
         "dtype": plan.dtype,
         "settings": settings,
-        "load": (plan.load.seq, plan.load.global_batch, plan.load.steps),
+        "load": (plan.load.seq, plan.load.global_batch, load.steps),
+        "sequences": dict(load.sequences.described) if load.sequences else {},
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ STEPS = {
         "import",
         "tune",
     ),
-    "docs/training.md": ("predict", "simulate train", "plan train", "explain", "export", "verify", "try"),
+    "docs/training.md": ("predict", "simulate train", "plan train", "explain", "export", "import", "verify", "try"),
     "docs/techniques.md": ("predict", "fit"),
     "docs/papers-guide.md": ("papers search", "papers show", "papers run", "try", "techniques", "lab"),
 }

@@ -249,6 +249,7 @@ TYPED: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "count-huge": (load.parse_pool, "H100:1e12", "more than 10,000,000 chips"),
     "two-counts": (load.parse_pool, "H100:4:4", "--on: '4:4'"),
     "two-kinds": (load.parse_pool, "H100:4,H200:4", "more than one kind"),
+    "two-kinds-together": (load.parse_pool, "H100:4+H200:4", "more than one kind"),
     "fleet-twice": (load.parse_fleet, "H100:4,H100-SXM:4", "names H100-SXM-80GB twice"),
     "fleet-comma": (load.parse_fleet, "H100:4,", "--fleet: '' is not CHIP"),
     "goal-form": (load.parse_goals, "ttft_p90", "--slo: 'ttft_p90' is not NAME=TIME"),

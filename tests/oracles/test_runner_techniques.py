@@ -19,7 +19,8 @@ from gnomon.engines.torch.techniques import RunnerTechnique, RunningTechnique
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import OPTIMIZERS, RECOMPUTE
+from gnomon.spec.recompute import WAYS
+from gnomon.spec.training import OPTIMIZERS
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import techniques as priced_techniques
 
@@ -160,7 +161,7 @@ def test_an_optimizer_may_ask_for_whole_weights(monkeypatch: pytest.MonkeyPatch)
 
 def test_names_are_those_of_plans() -> None:
     assert optimizers.names() and set(optimizers.optimizers()) <= set(OPTIMIZERS)
-    assert set(recompute.MODES) <= set(RECOMPUTE)
+    assert set(recompute.MODES) <= set(WAYS)
     assert set(techniques.names()) <= set(priced_techniques())
     for name, one in (*optimizers.optimizers().items(), *techniques.techniques().items()):
         assert one.name == name

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracles.torch_ranks import GPT, LLAMA, LOAD, MODELS, Case, cases
+from tests.oracles.torch_ranks import GPT, LLAMA, LOAD, MODELS, RANKS, Case, cases
 
 from gnomon.engines.torch.launch import Measuring
 from gnomon.errors import GnomonError, InputError
@@ -40,9 +40,13 @@ COARSE = {"losses": 3e-4, "grad_norms": 3e-3}
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All plans, by four processes that are started once."""
+    """All plans, by four processes that are started once, and by eight."""
+    return run_by(RANKS, tmp_path_factory) | run_by(2 * RANKS, tmp_path_factory)
+
+
+def run_by(ranks: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("ranks") / "out.json"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     done = subprocess.run(
         [*launcher, "-m", "tests.oracles.torch_ranks", str(out)],
         cwd=ROOT,

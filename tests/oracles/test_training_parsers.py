@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.export.training import plan_for
+from tests.export.training import own_arguments, plan_for
 from tests.export.training_battery import MODELS, plans_of
 from tests.oracles.torchtitan_config import manager, parsed
 
@@ -218,8 +218,8 @@ def test_accelerate_and_the_trainer_take_the_plan(model: str, tmp_path: Path, mo
         if arguments.use_fsdp:
             assert str(arguments.fsdp_reshard_after_forward).lower() == str(recipe.zero == 3).lower()
         fields = yaml.safe_load((folder / "training.yaml").read_text())
-        own = {name: fields.pop(name) for name in ("model_config", "sequence_length", "weights")}
-        assert own["sequence_length"] == load.seq
+        own = own_arguments((folder / "train.py").read_text()) & set(fields)
+        assert {name: fields.pop(name) for name in own}["sequence_length"] == load.seq
         fields |= {"bf16": False, "fp16": False, "use_cpu": True}  # which a CPU build refuses, or does in another way
         monkeypatch.chdir(folder)
         (made,) = HfArgumentParser(TrainingArguments).parse_dict(fields)

@@ -1,5 +1,5 @@
-"""Small training plans, run one after another by the same four processes: another plan is a line of `PLANS`, of
-`MOE_PLANS` or of `WITH_TECHNIQUES`.
+"""Small training plans, run one after another by the same four processes, or eight: another plan is a line of `PLANS`,
+of `MOE_PLANS`, of `WITH_TECHNIQUES` or of `WIDE`.
 
 Started by torchrun: `torchrun --nproc-per-node 4 -m tests.oracles.torch_ranks OUT.json [NAME ...]`.
 """
@@ -18,6 +18,8 @@ from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Recipe, 
 from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import TRAINING, applied
 
+RANKS = 4
+"""Of most plans, which also run what one process does."""
 STEPS, LONG = 3, 6
 """Of plans, and of one process without any."""
 LOAD = TrainingLoad(seq=32, global_batch=16)
@@ -129,6 +131,16 @@ MOE_PLANS = {
     "hsdp ep2": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=3, dp_shard=2)),
     "hsdp ep2 zero1": (Strategy(dp=4, ep=2), Recipe(micro_batch=2, zero=1, dp_shard=2)),
 }
+WIDE = {
+    "tp2 pp2 dp2 zero1": ("llama", Strategy(tp=2, pp=2, dp=2), Recipe(micro_batch=2, zero=1)),
+    "pp4 dp2 zb-h2": ("llama", Strategy(pp=4, dp=2), Recipe(micro_batch=1, schedule="zb-h2", zero=1)),
+    "pp2 vp2 cp2 dp2": ("llama", Strategy(pp=2, vp=2, cp=2, dp=2), Recipe(micro_batch=1, schedule="interleaved")),
+    "tp2 cp2 dp2 zero3": ("llama", Strategy(tp=2, cp=2, dp=2), Recipe(micro_batch=2, zero=3)),
+    "hsdp4 dp8 zero3": ("llama", Strategy(dp=8), Recipe(micro_batch=2, zero=3, dp_shard=4)),
+    "pp2 ep4": ("moe", Strategy(pp=2, dp=4, ep=4), Recipe(micro_batch=1, zero=1)),
+    "ep4 cp2 zero3": ("moe", Strategy(dp=4, cp=2, ep=4), Recipe(micro_batch=2, zero=3)),
+}
+"""By eight processes: the model, and how it is cut."""
 WITH_TECHNIQUES = {
     "lora:rank=8": ("alone", "zero3", "pp4", "cp4 ring"),
     "offload-activations": ("zero3", "pp4 dualpipe", "pp4 zb-h2", "cp2 pp2"),
@@ -172,6 +184,8 @@ def cases() -> dict[str, Case]:
             found[f"llama {name}, adamw-bf16"] = replace(case, dtype="bf16", recipe=low)
     for name, (strategy, recipe) in MOE_PLANS.items():
         found[f"moe {name}"] = Case(model="moe", strategy=strategy, recipe=recipe)
+    for name, (model, strategy, recipe) in WIDE.items():
+        found[f"{model} {name}"] = Case(model=model, strategy=strategy, recipe=recipe)
     for optimizer, plans in OTHER_OPTIMIZERS.items():
         found[f"llama alone, {optimizer}"] = Case(model="llama", recipe=Recipe(micro_batch=2, optimizer=optimizer))
         for name in plans:
@@ -213,7 +227,10 @@ def main(out: str, *names: str) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    asked = {name: case for name, case in cases().items() if not names or name in names}
+    runs = {1, dist.get_world_size()} if dist.get_world_size() == RANKS else {dist.get_world_size()}
+    asked = {
+        name: case for name, case in cases().items() if case.strategy.ranks in runs and (not names or name in names)
+    }
     alone = [name for name, case in asked.items() if case.strategy.ranks == 1]
     own = {name: run(asked[name]) for name in alone[dist.get_rank() :: dist.get_world_size()]}
     every: list[Any] = [None] * dist.get_world_size()

@@ -30,7 +30,8 @@ class WithDualPipe(Megatron):
 
 def gpu_hours(schedule: str) -> float:
     """PP 16, EP 64 over 8 nodes, ZeRO-1, scales per 128 values, an MTP layer (sections 2.2, 3.2 and 3.3), for which the
-    last stage has three others less; failures as often as Llama 3's."""
+    last stage has three others less; failures as often as Llama 3's. Tokens go to experts in 16 bits, as Megatron-LM
+    sends them, not in eight as there, and experts get equal shares."""
     question = PlanTrainingQuestion(
         model="deepseek-v3", cluster=f"H800:{CHIPS}", seq=4096, global_batch=15360, tokens=14.8e12, mtp_layers=1,
         dtype="fp8-blocks", failures="default",

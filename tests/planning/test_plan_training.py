@@ -25,6 +25,7 @@ from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
 from gnomon.load.training import bind_training
 from gnomon.planning.training import infeasible as train_nowhere
+from gnomon.planning.training.best import _shortages
 from gnomon.planning.training.checks import check_schedule, check_step
 from gnomon.planning.training.search import SIMPLEST, Search, search_of
 from gnomon.planning.training.space import NAMES, divisors, space
@@ -35,6 +36,8 @@ from gnomon.sim.training import names as schedule_names
 from gnomon.spec import Recipe, Strategy, TrainingLoad
 
 JOB: dict[str, Any] = {"seq": 2048, "global_batch": 16}
+SHORT = 20
+"""Draws of short sequences; those after them are of long ones, which context parallelism is searched for."""
 
 
 def drawn(folder: Path, seed: int) -> Search:
@@ -48,12 +51,13 @@ def drawn(folder: Path, seed: int) -> Search:
     shape = {"layers": one(4, 6, 8, 12), "heads": heads, "head_dim": one(64, 128, 256)}
     path = (
         config(folder, "gpt", **shape, vocab_size=one(32000, 50257), tie_word_embeddings=one(True, False))
-        if seed % 2
+        if seed % 2 and seed < SHORT
         else config(folder, "llama", **shape, num_key_value_heads=one(2, heads), vocab_size=one(32000, 128256))
     )
     cluster = f"{one('H100', 'H200', 'A100')}:{one(4, 6, 8, 12, 16, 32, 64)}"
     engine, optimizer = ENGINES[seed % 4], OPTIMIZERS[seed // 4 % 2]
-    found = search(path, cluster, engine, optimizer, seq=one(512, 2048), batch=one(4, 6, 8))
+    seq = 16384 if seed >= SHORT else one(512, 2048)
+    found = search(path, cluster, engine, optimizer, seq=seq, batch=one(4, 6, 8))
     usable = np.quantile(peaks(found), draw.choice([0.1, 0.5, 1.0]))
     held = (usable + found.traits.runtime_bytes) / (1 - found.traits.spare)
     pool = replace(found.pool, chip=replace(found.pool.chip, memory_bytes=float(held) * (1 + 1e-9)))
@@ -87,7 +91,7 @@ def test_one_sequence_at_a_time_of_plans_that_a_technique_applies_to(
 
 
 @pytest.mark.battery(6)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(SHORT + 4))
 def test_the_quickest_of_all_that_fit(tmp_path: Path, seed: int) -> None:
     """Every plan timed in full, and held against the memory of every rank of its pipeline."""
     found = drawn(tmp_path, seed)
@@ -410,3 +414,11 @@ def test_a_grid_picks_and_keeps_its_columns() -> None:
     for row in (0, grid.size // 2, grid.size - 1):
         one = Grid.of(grid.strategy(row), grid.recipe(row, "adamw"))
         assert [int(getattr(one, name)[0]) for name in NAMES] == [int(getattr(grid, name)[row]) for name in NAMES]
+
+
+def test_memory_is_not_asked_for_where_a_technique_applies_to_no_plan(tmp_path: Path) -> None:
+    path, load = config(tmp_path, layers=4, heads=8, num_key_value_heads=4), TrainingLoad(seq=2048, global_batch=16)
+    plain = search_of(bind_training(path, "H100:16", "megatron"), load, "adamw", "bf16")
+    found = replace(plain, techniques=("expert-overlap",))
+    assert _shortages([found]) == (0.0, 0.0)
+    assert not {"figures", "tier_peaks", "peak_bytes"} & set(vars(found))

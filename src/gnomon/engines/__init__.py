@@ -45,6 +45,7 @@ __all__ = [
     "training_engine",
     "training_engines",
     "training_operations_of",
+    "training_target",
     "training_targets",
 ]
 
@@ -119,6 +120,17 @@ def operated_engines() -> tuple[str, ...]:
 def training_targets() -> dict[str, str]:
     """What training plans are exported to, in the order of lists, each with the engine that it starts."""
     return {info.training_target or info.name: info.name for info in engines() if info.training_operations}
+
+
+def training_target(name: str) -> str:
+    """What a training plan is exported to by a name or an alias; the name itself where none has it."""
+    aliases = {alias: target for target, engine in training_targets().items() for alias in _aliases(engine)}
+    return aliases.get(name, name)
+
+
+def _aliases(engine: str) -> tuple[str, ...]:
+    info = engine_info(engine)
+    return (info.name, *info.training_aliases) if info else ()
 
 
 def module_engine() -> str:

@@ -29,6 +29,8 @@ class EngineInfo:
     nothing here does."""
     training_target: str = ""
     """What `gnomon export` calls it for training plans, where that is not its name."""
+    training_aliases: tuple[str, ...] = ()
+    """What else people call that: launchers that its files are started by."""
     kernels: str = ""
     """Its `engines.base.KernelChoices`, where shipped profiles are fitted to its kernels."""
     framework: str = ""

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from gnomon.engines import planned_training_engine
+from gnomon.engines.torch.launch import Measuring
 from gnomon.engines.torch.worker import SCHEMA
 from gnomon.errors import InputError, UnwrittenError
 from gnomon.execution.parts import part
@@ -100,10 +101,12 @@ def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -
     return answer
 
 
-def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:
+def measure(plan: Plan, tell: Callable[[str], None], measuring: Measuring | None = None) -> MeasuredTraining:
+    """What the plan's steps took on this machine. On a CPU no rank's memory is known."""
     from gnomon.engines.torch.runner import run
 
-    found = run(job_of(plan), plan_to_yaml(plan), tell)
+    told = {} if measuring is None else {"measuring": measuring}
+    found = run(job_of(plan), plan_to_yaml(plan), tell, **told)
     return MeasuredTraining(
         plan=plan,
         date=str(found["date"])[:10],

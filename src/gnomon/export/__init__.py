@@ -6,7 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from gnomon.engines import operated_engines, training_targets
+from gnomon.engines import operated_engines, training_target, training_targets
 from gnomon.errors import unknown_name
 from gnomon.export.base import Rendered, Target, serving_targets
 from gnomon.export.serving_script import ServingScript
@@ -21,6 +21,8 @@ def targets() -> tuple[str, ...]:
 def target(name: str) -> Target:
     """The target of a name."""
     folded = name.strip().lower()
+    if folded not in targets():
+        folded = training_target(folded)
     if folded not in targets():
         raise unknown_name("export target", name, targets(), hint=f"Known: {', '.join(targets())}.")
     if folded in operated_engines():

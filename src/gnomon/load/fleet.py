@@ -28,7 +28,7 @@ def parse_pool(text: str | Pool, where: str = "--on") -> Pool:
     file = _FILE.fullmatch(text)
     if file:
         return _from_file(file[1], file[2], where)
-    if "," in text:
+    if "," in text or "+" in text.partition(":")[2]:
         raise InputError(f"'{text}' names more than one kind of chip", where=where, hint="Write one, as in H100:4.")
     name, colon, count_text = (part.strip() for part in text.partition(":"))
     if not name or (colon and not count_text):

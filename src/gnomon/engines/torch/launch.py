@@ -45,7 +45,7 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
 def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """Parts of the plan that the built-in runner does not execute."""
     first = f"data and a full run: {WARMUP} warm-up steps and {STEPS} measured ones, on synthetic tokens"
-    return [first, *sequences_not_expressed(job)] + common_not_expressed(job, plan, "torch")
+    return [first, *sequences_not_expressed(job)] + common_not_expressed(job, plan, "torch", checks.SUPPORTED)
 
 
 def _arguments() -> list[list[str]]:

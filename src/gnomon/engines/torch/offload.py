@@ -87,6 +87,10 @@ class ActivationsOnHost(RunningTechnique):
         yield
         if kind != "F":
             self.passes.pop((chunk, micro), None)
+            if self.beside:
+                # The host would run ahead of copies that still read pinned memory, and take as much again for the next
+                # micro-batch. What is left of this pass computes meanwhile.
+                self.back.synchronize()
 
     def _forward(self, layer: nn.Module, forward: Any, *args: Any) -> Tensor:
         self._let_go(self.in_flight - 1)

@@ -8,5 +8,6 @@ ENGINE = EngineInfo(
     versions=("5.17",),
     trains="gnomon.engines.transformers.engine:Transformers",
     training_operations="gnomon.engines.transformers.operations",
+    training_aliases=("accelerate", "trainer"),
     place=6,
 )

@@ -116,6 +116,9 @@ def check(job: TrainingJob) -> None:
     if job.recipe.optimizer in WEIGHTS and job.dtype != "bf16":
         message = f"{job.recipe.optimizer} keeps weights in bf16, and the plan is in {job.dtype}"
         raise InputError(message, where="engine.settings.optimizer", hint="Use adamw.")
+    if adapters.asked(job) and job.dtype == "fp32":
+        message = "these files keep frozen weights in bf16, and the plan is in fp32"
+        raise InputError(message, where="dtype", hint="Use bf16.")
 
 
 def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnomon.engines import operated_engines, operations_of
+from gnomon.engines import engine_info, operated_engines, operations_of, training_targets
 from gnomon.engines.operations import POOL_VARIABLE, ImportedCommand, Operations
 from gnomon.errors import InputError
 from gnomon.load.commands.found import CommandSource, StartedProcess
@@ -78,8 +78,9 @@ def groups_of(source: CommandSource, servers: Sequence[StartedServer]) -> list[S
     where they are no pools of one plan."""
     heads = _heads(servers)
     if not servers:
-        known = " or ".join(found.TITLE for each in operated_engines() if (found := operations_of(each)))
-        raise InputError(f"starts no server of {known}", where=source.name)
+        served = " or ".join(found.TITLE for each in operated_engines() if (found := operations_of(each)))
+        trained = " or ".join(info.title for each in training_targets().values() if (info := engine_info(each)))
+        raise InputError(f"starts no server of {served}, and no training under {trained}", where=source.name)
     if not heads:
         hint = "Import the command of the node that takes requests."
         raise InputError("starts only processes that work for a server elsewhere", where=source.name, hint=hint)

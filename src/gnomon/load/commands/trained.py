@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -209,7 +210,7 @@ def _plan(model: str, pool: Pool, run: _Run, lengths: int | str | None) -> Plan:
         load = replace(load, sequences=sequences)
     usual = planned_pool(pool.chip, 0, read.strategy.ranks)
     odd = run.program.nodes > 1 and run.program.per_node not in (0, usual.machine_chips)
-    return Plan(
+    plan = Plan(
         model=model,
         chip=pool.chip.file or pool.chip.reference,
         per_node=run.program.per_node if odd else pool.unusual_node_size,
@@ -220,6 +221,19 @@ def _plan(model: str, pool: Pool, run: _Run, lengths: int | str | None) -> Plan:
         engine=EngineChoice(name=run.engine, version=read.version, settings=read.recipe.settings),
         load=load,
     )
+    return plan if load is None or read.load is None or load.sequences is None else _of_steps(plan, read.load.steps)
+
+
+def _of_steps(plan: Plan, steps: int | None) -> Plan:
+    """A plan of sequences that differ in length, with the tokens that its command's steps have, which are fewer than
+    full sequences would be."""
+    if steps is None or not isinstance(plan.load, TrainingLoad):
+        return plan
+    each = job_of(plan).load.step_tokens
+    tokens = steps * each
+    if math.ceil(tokens / each) > steps:
+        tokens = math.nextafter(tokens, 0.0)  # the product was rounded up
+    return replace(plan, load=replace(plan.load, tokens=tokens))
 
 
 def _techniques(read: ImportedTraining) -> Iterator[str]:

@@ -156,7 +156,10 @@ def _shortages(searches: Sequence[Search]) -> tuple[float, float]:
     """What plans that do not fit lack on their fullest rank, least and most."""
     found = []
     for one in searches:
-        lacking = (one.peak_bytes - usable_bytes(one.pool, one.traits))[usable(one) & ~one.fits]
+        out = usable(one) & ~one.fits
+        if not out.any():  # nor has the memory of plans been asked for that no technique applies to
+            continue
+        lacking = (one.peak_bytes - usable_bytes(one.pool, one.traits))[out]
         found += [float(edge(lacking[lacking > 0])) for edge in (np.min, np.max) if (lacking > 0).any()]
     return (min(found), max(found)) if found else (0.0, 0.0)
 
