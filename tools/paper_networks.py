@@ -3,6 +3,7 @@ diffusers and transformers. Shapes are those of the authors' configurations; wei
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tools.decoders import Case, built, network
 from torch import nn
 from torch.nn import functional as f
 
 import gnomon
+from gnomon.catalog import model_config_path
 
 INDEX = Path(gnomon.__file__).parent / "papers" / "index"
 Built = tuple[nn.Module, Any]
@@ -560,16 +563,21 @@ def mlp() -> Built:
     return nn.Sequential(*layers, nn.Linear(64, 64, bias=False)), torch.empty(2**17, 64)
 
 
-def chain(length: int, values: int) -> Built:
-    """Multiplications of all values, one after the other."""
+class Copied(nn.Module):
+    """All values once more, elsewhere."""
 
-    class Chain(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(length):
-                x = x * 2.0
-            return x
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
 
-    return Chain(), torch.empty(values)
+
+def copied(values: int) -> Built:
+    return Copied(), torch.empty(values)
+
+
+def prompts(model: str, batch: int, tokens: int) -> Built:
+    """Prompts through a decoder of transformers in eager mode, the last token's logits at its end."""
+    net = network(json.loads(model_config_path(model).read_text(encoding="utf-8")))
+    return built(net, Case(model, "prefill", batch, tokens, 0, "eager"))
 
 
 FP16, BF16 = {"dtype": "fp16"}, {"dtype": "bf16"}
@@ -621,6 +629,11 @@ NETWORKS: Named = {
     "sdxl/1024-4-part": ("pcpp", partial(sdxl, 1024, 2, PORTION), FP16),
     "lstm/loop": ("flashrnn", lstm_loop, BF16),
     "lstm/cudnn": ("flashrnn", lstm_cudnn, FP16),
+    "copy/copy": ("hopper_dissection", partial(copied, 2_000_000_000), BF16),
+    **{
+        f"eager/prefill-{batch}": ("cpu_gpu_coupled", partial(prompts, "llama-3.2-1b", batch, 512), BF16)
+        for batch in (1, 2, 4, 8, 16, 32, 64, 128)
+    },
     "mlp/infer": ("fused_mlp_intel", mlp, BF16),
     "mlp/train": ("fused_mlp_intel", mlp, BF16 | {"phase": "train"}),
 }  # fmt: skip
