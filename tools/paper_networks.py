@@ -437,12 +437,50 @@ def _sliced_temporal(block: Any, plain: Any, count: int, x: torch.Tensor, num_fr
     return _in_slices(run, count, 1, x)
 
 
-def clip_network() -> Built:
-    """A U-Net over 24 frames of 512x320, with guidance: spatial and temporal layers in turn."""
+LOCAL, GLOBAL, BORDER = 8, 16, 4
+"""Frames of others that a frame's attention sees: before and after its clip, and out of all clips; frames that temporal
+convolutions take of each neighbour (Video-Infinity, examples/config.json and src/video_infinity/plugins.py)."""
+
+
+def _among_clips(attention: Any, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Attention over a clip's frames and those of others, in kernels of its own: scores, scale, mask, softmax, sums.
+    What others would send has the sizes of the own frames that stand for it."""
+    heads = attention.heads
+
+    def parted(values: torch.Tensor) -> torch.Tensor:
+        each = values.unsqueeze(3).reshape(*values.shape[:2], heads, -1).permute(0, 2, 1, 3)
+        return each.reshape(-1, *each.shape[2:])
+
+    q, k, v = (parted(project(x)) for project in (attention.to_q, attention.to_k, attention.to_v))
+    k, v = (torch.cat([one[:, :LOCAL], one, one[:, -LOCAL:], one[:, :GLOBAL]], 1) for one in (k, v))
+    scores = q @ k.transpose(-2, -1)
+    scores *= q.shape[-1] ** -0.5
+    scores += torch.zeros(q.shape[1], k.shape[1], dtype=q.dtype, device=q.device)
+    made = torch.softmax(scores, -1) @ v
+    made = made.unsqueeze(0).reshape(-1, heads, *made.shape[1:]).permute(0, 2, 1, 3)
+    return attention.to_out[1](attention.to_out[0](made.reshape(x.shape[0], x.shape[1], -1)))
+
+
+def _beside_clips(layer: Any, x: torch.Tensor, num_frames: int = 1) -> torch.Tensor:
+    """Convolutions in time over a clip and the edges of its neighbours."""
+    clip = x[None].reshape(-1, num_frames, *x.shape[1:]).permute(0, 2, 1, 3, 4)
+    made = torch.cat([clip[:, :, :BORDER], clip, clip[:, :, -BORDER:]], 2)
+    for convolve in (layer.conv1, layer.conv2, layer.conv3, layer.conv4):
+        made = convolve(made)
+    return (clip + made[:, :, BORDER:-BORDER]).permute(0, 2, 1, 3, 4).reshape(x.shape)
+
+
+def clip_network(frames: int) -> Built:
+    """A U-Net over a clip of 512x320, with guidance: spatial and temporal layers in turn, the latter with frames of
+    other clips."""
     from diffusers import UNet3DConditionModel
 
     net = UNet3DConditionModel(cross_attention_dim=1024, attention_head_dim=64)
-    given = {"sample": (2, 4, 24, 40, 64), "timestep": (), "encoder_hidden_states": (2, 77, 1024)}
+    kinds = {"Attention": _among_clips, "TemporalConvLayer": _beside_clips}
+    for name, part in net.named_modules():
+        if ("temp_" in name or "transformer_in" in name) and (forward := kinds.get(type(part).__name__)):
+            part.forward = partial(forward, part)
+    given = {"sample": (2, 4, frames, 40, 64), "timestep": (), "encoder_hidden_states": (2, 77, 1024)}
     return net, {name: torch.empty(shape) for name, shape in given.items()}
 
 
@@ -611,7 +649,7 @@ NETWORKS: Named = {
         )
         for part, build, count in (("unet", svd, 0), ("decoder", video_decoder, 0), ("decoder", video_decoder, 7))
     },
-    "clips/unet": ("video_infinity", clip_network, FP16),
+    "clips/unet": ("video_infinity", partial(clip_network, 288), FP16),
     "clips/decoder": ("video_infinity", picture_batch, FP16),
     **{
         f"wan/{way}-{width}-{latents}": ("streamdiffusionv2", partial(wan_ends, way, latents, width, height), BF16)
