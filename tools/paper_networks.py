@@ -511,25 +511,45 @@ def wan_ends(way: str, latents: int, width: int, height: int) -> Built:
 
 
 class Strip:
-    """Attention of a strip's queries to its own keys and to those that came from other strips: `extra` times as many as
-    its own."""
+    """Attention of a strip's queries to its own keys and values and to those of other strips, which came in the step
+    before: all of a layer's are joined, and those of `seen` strips beside its own are attended to (distrifuser's and
+    PCPP's modules/pp/attn.py)."""
 
-    def __init__(self, extra: float) -> None:
-        self.extra = extra
+    def __init__(self, strips: int, seen: float) -> None:
+        self.strips, self.seen = strips, seen
 
     def __call__(self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, **_: Any) -> Any:
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        q, k, v = attn.to_q(hidden_states), attn.to_k(source), attn.to_v(source)
-        if encoder_hidden_states is None and self.extra:
-            rows = round(self.extra * k.shape[1])
-            k, v = (torch.cat([one, one.new_empty(one.shape[0], rows, one.shape[2])], 1) for one in (k, v))
-        q, k, v = (one.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for one in (q, k, v))
+        q, joined = attn.to_q(hidden_states), attn.to_kv(source)
+        if encoder_hidden_states is None and self.strips > 1:
+            rows = round((1 + self.seen) * joined.shape[1])
+            others = (joined.new_empty(joined.shape) for _ in range(self.strips - 1))
+            joined = torch.cat([joined, *others], 1)[:, :rows]
+        q, k, v = (one.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for one in (q, *joined.chunk(2, -1)))
         made = f.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         return attn.to_out[0](made)
 
 
-def sdxl(pixels: int, strips: int, extra: float, batch: int = 1) -> Built:
-    """SDXL's U-Net over one strip of a picture."""
+def _strip_norm(norm: nn.GroupNorm, strips: int, x: torch.Tensor) -> torch.Tensor:
+    """A group norm by means and squares of all strips, the others' a step old (modules/pp/groupnorm.py)."""
+    grouped = x.view(x.shape[0], norm.num_groups, -1, *x.shape[2:])
+    own = torch.stack([grouped.mean((2, 3, 4), keepdim=True), (grouped**2).mean((2, 3, 4), keepdim=True)])
+    mean, square = sum(own.new_empty(own.shape) for _ in range(strips)) / strips + (own - own.new_empty(own.shape))
+    spread = square - mean**2
+    spread = torch.where(spread < 0, own[1] - own[0] ** 2, spread) * 1.001
+    made = ((grouped - mean) / (spread + norm.eps).sqrt()).view(x.shape)
+    return made * norm.weight.view(1, -1, 1, 1) + norm.bias.view(1, -1, 1, 1)
+
+
+def _strip_convolution(layer: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
+    """A convolution over a strip between the edges of its neighbours (modules/pp/conv2d.py)."""
+    rows, columns = layer.padding
+    edge = x.new_empty(*x.shape[:2], rows, x.shape[3])
+    return f.conv2d(torch.cat([edge, x, edge], 2), layer.weight, layer.bias, layer.stride, (0, columns))
+
+
+def sdxl(pixels: int, strips: int, seen: float, batch: int = 1) -> Built:
+    """SDXL's U-Net over one strip of a picture, between others: its layers have those of the authors' libraries."""
     from diffusers import UNet2DConditionModel
 
     down = ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D")
@@ -540,7 +560,15 @@ def sdxl(pixels: int, strips: int, extra: float, batch: int = 1) -> Built:
         use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=256,
         projection_class_embeddings_input_dim=2816,
     )  # fmt: skip
-    net.set_attn_processor(Strip(extra))
+    net.set_attn_processor(Strip(strips, seen))
+    for part in list(net.modules()):
+        if hasattr(part, "to_k"):
+            part.to_kv = nn.Linear(part.to_k.in_features, 2 * part.to_k.out_features, bias=False)
+            del part.to_k, part.to_v
+        elif strips > 1 and isinstance(part, nn.GroupNorm):
+            part.forward = partial(_strip_norm, part, strips)
+        elif strips > 1 and isinstance(part, nn.Conv2d) and part.padding[0]:
+            part.forward = partial(_strip_convolution, part)
     side = pixels // 8
     given = {
         "sample": torch.empty(batch, 4, side // strips, side), "timestep": torch.empty(()),
