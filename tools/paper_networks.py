@@ -3,6 +3,7 @@ diffusers and transformers. Shapes are those of the authors' configurations; wei
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tools.decoders import Case, built, network
 from torch import nn
 from torch.nn import functional as f
 
 import gnomon
+from gnomon.catalog import model_config_path
 
 INDEX = Path(gnomon.__file__).parent / "papers" / "index"
 Built = tuple[nn.Module, Any]
@@ -434,12 +437,50 @@ def _sliced_temporal(block: Any, plain: Any, count: int, x: torch.Tensor, num_fr
     return _in_slices(run, count, 1, x)
 
 
-def clip_network() -> Built:
-    """A U-Net over 24 frames of 512x320, with guidance: spatial and temporal layers in turn."""
+LOCAL, GLOBAL, BORDER = 8, 16, 4
+"""Frames of others that a frame's attention sees: before and after its clip, and out of all clips; frames that temporal
+convolutions take of each neighbour (Video-Infinity, examples/config.json and src/video_infinity/plugins.py)."""
+
+
+def _among_clips(attention: Any, x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Attention over a clip's frames and those of others, in kernels of its own: scores, scale, mask, softmax, sums.
+    What others would send has the sizes of the own frames that stand for it."""
+    heads = attention.heads
+
+    def parted(values: torch.Tensor) -> torch.Tensor:
+        each = values.unsqueeze(3).reshape(*values.shape[:2], heads, -1).permute(0, 2, 1, 3)
+        return each.reshape(-1, *each.shape[2:])
+
+    q, k, v = (parted(project(x)) for project in (attention.to_q, attention.to_k, attention.to_v))
+    k, v = (torch.cat([one[:, :LOCAL], one, one[:, -LOCAL:], one[:, :GLOBAL]], 1) for one in (k, v))
+    scores = q @ k.transpose(-2, -1)
+    scores *= q.shape[-1] ** -0.5
+    scores += torch.zeros(q.shape[1], k.shape[1], dtype=q.dtype, device=q.device)
+    made = torch.softmax(scores, -1) @ v
+    made = made.unsqueeze(0).reshape(-1, heads, *made.shape[1:]).permute(0, 2, 1, 3)
+    return attention.to_out[1](attention.to_out[0](made.reshape(x.shape[0], x.shape[1], -1)))
+
+
+def _beside_clips(layer: Any, x: torch.Tensor, num_frames: int = 1) -> torch.Tensor:
+    """Convolutions in time over a clip and the edges of its neighbours."""
+    clip = x[None].reshape(-1, num_frames, *x.shape[1:]).permute(0, 2, 1, 3, 4)
+    made = torch.cat([clip[:, :, :BORDER], clip, clip[:, :, -BORDER:]], 2)
+    for convolve in (layer.conv1, layer.conv2, layer.conv3, layer.conv4):
+        made = convolve(made)
+    return (clip + made[:, :, BORDER:-BORDER]).permute(0, 2, 1, 3, 4).reshape(x.shape)
+
+
+def clip_network(frames: int) -> Built:
+    """A U-Net over a clip of 512x320, with guidance: spatial and temporal layers in turn, the latter with frames of
+    other clips."""
     from diffusers import UNet3DConditionModel
 
     net = UNet3DConditionModel(cross_attention_dim=1024, attention_head_dim=64)
-    given = {"sample": (2, 4, 24, 40, 64), "timestep": (), "encoder_hidden_states": (2, 77, 1024)}
+    kinds = {"Attention": _among_clips, "TemporalConvLayer": _beside_clips}
+    for name, part in net.named_modules():
+        if ("temp_" in name or "transformer_in" in name) and (forward := kinds.get(type(part).__name__)):
+            part.forward = partial(forward, part)
+    given = {"sample": (2, 4, frames, 40, 64), "timestep": (), "encoder_hidden_states": (2, 77, 1024)}
     return net, {name: torch.empty(shape) for name, shape in given.items()}
 
 
@@ -470,25 +511,45 @@ def wan_ends(way: str, latents: int, width: int, height: int) -> Built:
 
 
 class Strip:
-    """Attention of a strip's queries to its own keys and to those that came from other strips: `extra` times as many as
-    its own."""
+    """Attention of a strip's queries to its own keys and values and to those of other strips, which came in the step
+    before: all of a layer's are joined, and those of `seen` strips beside its own are attended to (distrifuser's and
+    PCPP's modules/pp/attn.py)."""
 
-    def __init__(self, extra: float) -> None:
-        self.extra = extra
+    def __init__(self, strips: int, seen: float) -> None:
+        self.strips, self.seen = strips, seen
 
     def __call__(self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, **_: Any) -> Any:
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        q, k, v = attn.to_q(hidden_states), attn.to_k(source), attn.to_v(source)
-        if encoder_hidden_states is None and self.extra:
-            rows = round(self.extra * k.shape[1])
-            k, v = (torch.cat([one, one.new_empty(one.shape[0], rows, one.shape[2])], 1) for one in (k, v))
-        q, k, v = (one.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for one in (q, k, v))
+        q, joined = attn.to_q(hidden_states), attn.to_kv(source)
+        if encoder_hidden_states is None and self.strips > 1:
+            rows = round((1 + self.seen) * joined.shape[1])
+            others = (joined.new_empty(joined.shape) for _ in range(self.strips - 1))
+            joined = torch.cat([joined, *others], 1)[:, :rows]
+        q, k, v = (one.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for one in (q, *joined.chunk(2, -1)))
         made = f.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         return attn.to_out[0](made)
 
 
-def sdxl(pixels: int, strips: int, extra: float, batch: int = 1) -> Built:
-    """SDXL's U-Net over one strip of a picture."""
+def _strip_norm(norm: nn.GroupNorm, strips: int, x: torch.Tensor) -> torch.Tensor:
+    """A group norm by means and squares of all strips, the others' a step old (modules/pp/groupnorm.py)."""
+    grouped = x.view(x.shape[0], norm.num_groups, -1, *x.shape[2:])
+    own = torch.stack([grouped.mean((2, 3, 4), keepdim=True), (grouped**2).mean((2, 3, 4), keepdim=True)])
+    mean, square = sum(own.new_empty(own.shape) for _ in range(strips)) / strips + (own - own.new_empty(own.shape))
+    spread = square - mean**2
+    spread = torch.where(spread < 0, own[1] - own[0] ** 2, spread) * 1.001
+    made = ((grouped - mean) / (spread + norm.eps).sqrt()).view(x.shape)
+    return made * norm.weight.view(1, -1, 1, 1) + norm.bias.view(1, -1, 1, 1)
+
+
+def _strip_convolution(layer: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
+    """A convolution over a strip between the edges of its neighbours (modules/pp/conv2d.py)."""
+    rows, columns = layer.padding
+    edge = x.new_empty(*x.shape[:2], rows, x.shape[3])
+    return f.conv2d(torch.cat([edge, x, edge], 2), layer.weight, layer.bias, layer.stride, (0, columns))
+
+
+def sdxl(pixels: int, strips: int, seen: float, batch: int = 1) -> Built:
+    """SDXL's U-Net over one strip of a picture, between others: its layers have those of the authors' libraries."""
     from diffusers import UNet2DConditionModel
 
     down = ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D")
@@ -499,7 +560,15 @@ def sdxl(pixels: int, strips: int, extra: float, batch: int = 1) -> Built:
         use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=256,
         projection_class_embeddings_input_dim=2816,
     )  # fmt: skip
-    net.set_attn_processor(Strip(extra))
+    net.set_attn_processor(Strip(strips, seen))
+    for part in list(net.modules()):
+        if hasattr(part, "to_k"):
+            part.to_kv = nn.Linear(part.to_k.in_features, 2 * part.to_k.out_features, bias=False)
+            del part.to_k, part.to_v
+        elif strips > 1 and isinstance(part, nn.GroupNorm):
+            part.forward = partial(_strip_norm, part, strips)
+        elif strips > 1 and isinstance(part, nn.Conv2d) and part.padding[0]:
+            part.forward = partial(_strip_convolution, part)
     side = pixels // 8
     given = {
         "sample": torch.empty(batch, 4, side // strips, side), "timestep": torch.empty(()),
@@ -560,16 +629,21 @@ def mlp() -> Built:
     return nn.Sequential(*layers, nn.Linear(64, 64, bias=False)), torch.empty(2**17, 64)
 
 
-def chain(length: int, values: int) -> Built:
-    """Multiplications of all values, one after the other."""
+class Copied(nn.Module):
+    """All values once more, elsewhere."""
 
-    class Chain(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(length):
-                x = x * 2.0
-            return x
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
 
-    return Chain(), torch.empty(values)
+
+def copied(values: int) -> Built:
+    return Copied(), torch.empty(values)
+
+
+def prompts(model: str, batch: int, tokens: int) -> Built:
+    """Prompts through a decoder of transformers in eager mode, the last token's logits at its end."""
+    net = network(json.loads(model_config_path(model).read_text(encoding="utf-8")))
+    return built(net, Case(model, "prefill", batch, tokens, 0, "eager"))
 
 
 FP16, BF16 = {"dtype": "fp16"}, {"dtype": "bf16"}
@@ -603,7 +677,7 @@ NETWORKS: Named = {
         )
         for part, build, count in (("unet", svd, 0), ("decoder", video_decoder, 0), ("decoder", video_decoder, 7))
     },
-    "clips/unet": ("video_infinity", clip_network, FP16),
+    "clips/unet": ("video_infinity", partial(clip_network, 288), FP16),
     "clips/decoder": ("video_infinity", picture_batch, FP16),
     **{
         f"wan/{way}-{width}-{latents}": ("streamdiffusionv2", partial(wan_ends, way, latents, width, height), BF16)
@@ -621,6 +695,11 @@ NETWORKS: Named = {
     "sdxl/1024-4-part": ("pcpp", partial(sdxl, 1024, 2, PORTION), FP16),
     "lstm/loop": ("flashrnn", lstm_loop, BF16),
     "lstm/cudnn": ("flashrnn", lstm_cudnn, FP16),
+    "copy/copy": ("hopper_dissection", partial(copied, 2_000_000_000), BF16),
+    **{
+        f"eager/prefill-{batch}": ("cpu_gpu_coupled", partial(prompts, "llama-3.2-1b", batch, 512), BF16)
+        for batch in (1, 2, 4, 8, 16, 32, 64, 128)
+    },
     "mlp/infer": ("fused_mlp_intel", mlp, BF16),
     "mlp/train": ("fused_mlp_intel", mlp, BF16 | {"phase": "train"}),
 }  # fmt: skip

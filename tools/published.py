@@ -110,7 +110,7 @@ def profile(folder: Path) -> dict[str, Any]:
         "versions": VERSIONS,
         "notes": list(NOTES),
         "families": families,
-        "power": power(chip, _large_gemm(chip, families["gemm.bf16"]["coefficients"])),
+        "power": power(chip, large_gemm(chip, families["gemm.bf16"]["coefficients"])),
     }
 
 
@@ -186,7 +186,7 @@ def power(chip: Chip, rate: float | None = None) -> dict[str, float]:
     }
 
 
-def _large_gemm(chip: Chip, gemm: Mapping[str, float]) -> float:
+def large_gemm(chip: Chip, gemm: Mapping[str, float]) -> float:
     side = 8192.0
     shape = {name: np.array([side]) for name in ("m", "n", "k")}
     return 2.0 * side**3 / float(kernel_model("gemm").seconds(shape, "bf16", chip, gemm)[0])

@@ -12,7 +12,7 @@ from gnomon.papers.source import reproduction
 pytestmark = pytest.mark.slow
 
 GIVEN = reproduction("zero-offload")
-OURS = [14.11, 1.666, 8.465, 92.24, 3.521, 50.43, 51.9]
+OURS = [14.11, 1.465, 9.630, 92.24, 3.879, 50.43, 52.05]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_the_headline_is_within_and_misses_say_why(found: list[Figure]) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "reached"),
-    [((40, 1536, 16, 8), 45.4), ((24, 2048, 16, 1), 30.2)],
+    [((40, 1536, 16, 8), 45.4), ((24, 2048, 16, 1), 30.6)],
     ids=["Megatron-LM 2019", "one sequence"],
 )
 def test_what_the_notes_compare_with(shape: tuple[int, int, int, int], reached: float) -> None:

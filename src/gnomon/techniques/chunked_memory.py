@@ -107,6 +107,7 @@ class ChunkedMemory(Technique[TrainingCase]):
             used,
             weights=used.weights - at_rest + room.weights - room.missing,
             gradients=np.zeros_like(used.gradients),
+            widened=np.zeros_like(used.gradients),
             optimizer=room.share * STATE_BYTES * found.own_parameters,
             host=used.host + np.maximum(everything - first, 0.0),
         )

@@ -208,6 +208,7 @@ class OffloadOptimizer(Technique[TrainingCase]):
             used,
             gradients=used.gradients * (1 - share) + in_flight * share,
             optimizer=used.optimizer * (1 - share),
+            widened=used.widened * (1 - share),
             buffers=used.buffers + np.minimum(staged, share * used.optimizer),
             host=used.host + np.where(disks > 0, np.minimum(disks, DISK_BUFFERS * SUBGROUP * DISK_BYTES), host),
             nvme=used.nvme + disks,

@@ -80,7 +80,8 @@ class ZerothOrder(Technique[TrainingCase]):
             case.traits,
             optimizers={
                 name: replace(
-                    one, gradient_bytes=0.0, state_bytes=0.0, updates=_moves(values, one.weight_bytes),
+                    one, gradient_bytes=0.0, state_bytes=0.0, widened_bytes=0.0,
+                    updates=_moves(values, one.weight_bytes),
                     accumulate=NOTHING, clear=NOTHING, casts=(), newton_steps=0, ends=None,
                 )
                 for name, one in case.traits.optimizers.items()

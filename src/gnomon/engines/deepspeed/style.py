@@ -18,6 +18,7 @@ def optimizers(wide: bool) -> Mapping[str, Optimizer]:
             weight_bytes=2.0,
             gradient_bytes=6.0 if wide else 2.0,
             state_bytes=12.0,
+            widened_bytes=0.0 if wide else 4.0,
             sharded_weight_bytes=2.0,
             updates=(
                 *(() if wide else (Update("optimizer.widen", 2, 4),)),

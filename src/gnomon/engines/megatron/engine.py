@@ -8,6 +8,7 @@ from gnomon.engines.megatron import ENGINE
 from gnomon.engines.megatron.style import ATOMIC_BYTES_S, fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.adapters import AdapterStyle
 from gnomon.engines.training.job import check_equal_stages, check_experts
+from gnomon.engines.training.sums import in_half
 from gnomon.engines.training.traits import PLAIN_PACKINGS, Packing, Traits
 from gnomon.engines.training.wide import check_wide, in_four_bytes, is_wide, parted_attention
 from gnomon.errors import InputError, unknown_name
@@ -38,6 +39,11 @@ SPARE = 0.03
 """Lost to fragments: an estimate as well."""
 ZERO = {"2.4": (0,), "3.0": (0, 1), BRIDGE: (0, 1, 2, 3), "2026.08": (0, 1, 2, 3)}
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
+HALF_SUMS = {"2.4": "fp16"}
+"""Formats whose gradients a version sums and reduces in 16 bits, as all do where the option
+accumulate-allreduce-grads-in-fp32, which bf16 sets, is not given; later ones are priced with it. 2.4 keeps the fp32
+copies that an update takes (`zero_grad` and `_copy_model_grads_to_main_grads` of megatron/optimizer/optimizer.py at
+0076441): 20 bytes per parameter."""
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 """GPipe is priced for what is published of it; Megatron-LM itself runs the other two."""
 PACKINGS = (
@@ -90,6 +96,8 @@ class Megatron:
         today = self.version not in EARLY
         summed = self.version != "2.4"
         plain = self._plain(model, today, summed)
+        if dtype == HALF_SUMS.get(self.version):
+            plain = in_half(plain, stay=True)
         return in_four_bytes(plain.in_format(dtype), dtype, parted_attention(plain.style))
 
     def _plain(self, model: Model, today: bool, summed: bool) -> Traits:

@@ -34,6 +34,10 @@ class RankMemory:
     """Of what stages receive, and of gradients to be reduced."""
     working: Floats
     """What the fullest operator needs beside that."""
+    widened: Floats | float = 0.0
+    """fp32 copies of gradients that are summed in 16 bits, which an update makes when no activation is left."""
+    widened_stay: bool = False
+    """Whether they are there while the passes run, too."""
     host: Floats | float = 0.0
     nvme: Floats | float = 0.0
     layer_activations: Floats | float = 0.0
@@ -52,8 +56,18 @@ class RankMemory:
     @property
     def total(self) -> Floats:
         """On the chip."""
-        states = self.weights + self.gradients + self.optimizer
-        return states + self.activations + self.buffers + self.working
+        states = self.weights + self.held_gradients + self.optimizer
+        return states + self.activations + self.buffers + self.fullest
+
+    @property
+    def held_gradients(self) -> Floats:
+        """With the copies that stay."""
+        return np.asarray(self.gradients + self.widened * self.widened_stay)
+
+    @property
+    def fullest(self) -> Floats:
+        """What is held beside activations at most: by the fullest operator, or by an update in their place."""
+        return np.maximum(self.working, self.widened * (not self.widened_stay) - self.activations)
 
 
 def rank_held(found: Sizes, rank: Ints | int) -> ParamCount:
@@ -146,6 +160,8 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
         activations=activations,
         buffers=neighbours * found.buffer_bytes + buckets,
         working=working,
+        widened=states.widened_bytes * np.where(grid.zero >= 1, shared_out, parameters),
+        widened_stay=states.widened_stay,
         layer_activations=stays,
         all_gradients=gradients,
         last_backward=last_backward,

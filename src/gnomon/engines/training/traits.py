@@ -45,8 +45,13 @@ class Optimizer:
     """Gradients set to zero, of all parameters of a rank."""
     casts: tuple[Update, ...] = ()
     """Working copies made of the weights for every micro-batch, and their gradients cast back, of all parameters."""
+    widened_bytes: float = 0.0
+    """Of fp32 copies of gradients that are summed in 16 bits, made for the update, of parameters whose states a rank
+    holds."""
+    widened_stay: bool = False
+    """Whether those copies stay for the next update; else they are freed before the next forward pass."""
     copy_bytes: float = 0.0
-    """Of those copies, which the layers that are not recomputed save for their backward pass, and the head."""
+    """Of working copies, which the layers that are not recomputed save for their backward pass, and the head."""
     newton_steps: int = 0
     """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three GEMMs per step (Muon)."""
     newton_values: int = 1

@@ -76,7 +76,7 @@ class RankWalk:
         self.tasks: Sequence[Task] = line.orders[rank]
         self.starts, self.ends = line.start_s[rank], line.end_s[rank]
         self.passing = float((memory.activations + memory.working)[0])
-        self.static = float(memory.total[0]) - self.passing
+        self.static = float((memory.total - memory.activations - memory.fullest)[0])
 
     @cached_property
     def pieces(self) -> list[list[MemoryPiece]]:

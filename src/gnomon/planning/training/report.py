@@ -135,8 +135,9 @@ def _of_version(step: TrainingStep) -> tuple[str, ...]:
 
 def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
     memory = step.memory(rank)
+    parts = {"gradients": memory.held_gradients, "working": memory.fullest}
     names = ("weights", "gradients", "optimizer", "activations", "buffers", "working")
-    return {name: float(getattr(memory, name)[0]) for name in names}
+    return {name: float(parts.get(name, getattr(memory, name))[0]) for name in names}
 
 
 def _cause(step: TrainingStep) -> Shortage:

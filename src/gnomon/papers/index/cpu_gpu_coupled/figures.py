@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
-from gnomon.cost.step import StepPrice
-from gnomon.load import model as load_model
-from gnomon.load import parse_pool
-from gnomon.load.deployments import deploy
+import gnomon
 from gnomon.papers.base import Ours
-from gnomon.spec import Batch
+from gnomon.spec.answers import ModulePrediction
 
-MODEL, PROMPT, LARGE = "llama-3.2-1b", 512, 64
+LARGE = 64
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 LAUNCH = {"A100-SXM-80GB": 2260.5 / 2374.6, "H100-PCIe-80GB": 1.0, "GH200-96GB": 2771.6 / 2374.6}
 """Launch of a null kernel relative to that of the H100's host (table V)."""
 
 
 @cache
-def _price(chip: str, batch: int) -> StepPrice:
-    """Prompts in one step, kernel by kernel, at the clock that the chip sustains."""
-    settings = {"enforce_eager": True, "max_num_batched_tokens": PROMPT * BATCHES[-1]}
-    engine, deployment = deploy(load_model(MODEL), parse_pool(chip), settings=settings)
-    return engine.step_model(deployment).price(Batch.prefill(batch, PROMPT)).sustained
+def _price(chip: str, batch: int) -> ModulePrediction:
+    """Prompts of 512 tokens in one step, kernel by kernel, at the clock that the chip sustains."""
+    trace = Path(__file__).with_name(f"prefill-{batch}.trace.json.gz")
+    found = gnomon.predict(trace, on=chip, settings={"sustained": True})
+    assert isinstance(found, ModulePrediction)
+    return found
 
 
 def _kernels_s(chip: str, batch: int) -> float:
@@ -33,7 +32,7 @@ def _kernels_s(chip: str, batch: int) -> float:
 
 
 def _host_s(chip: str, batch: int) -> float:
-    return LAUNCH[chip] * _price(chip, batch).host_s.value
+    return LAUNCH[chip] * _price(chip, batch).host_s
 
 
 def _step_s(chip: str, batch: int) -> float:

@@ -23,6 +23,8 @@ COMMON: dict[str, Any] = {
 }  # fmt: skip
 MIXED = "7.5B, 4 RoCE and 4 InfiniBand nodes"
 STAGES = ("cluster-pipeline",)
+SUMS = "half-gradients"
+"""The scripts train in fp16 and do not ask for sums in fp32."""
 
 
 @cache
@@ -30,7 +32,9 @@ def _step(
     model: str, nodes: int, cards: str, batch: int, stages: int = 1, zero: int = 1, *given: str
 ) -> TrainingReport:
     on = cluster("A100-SXM-80GB", NODE * nodes, NODE, links=CARDS[cards])
-    return gnomon.simulate_training(model, on=on, global_batch=batch, pp=stages, zero=zero, techniques=given, **COMMON)
+    return gnomon.simulate_training(
+        model, on=on, global_batch=batch, pp=stages, zero=zero, techniques=(*given, SUMS), **COMMON
+    )
 
 
 def _rate(found: TrainingReport, seconds: float = 0.0) -> float:
