@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gnomon.load.plan import plan_from_dict
 from gnomon.planning.serving import unread
 from gnomon.planning.serving.unread import NOT_READ, unread_columns
 from gnomon.spec import Requests, ServingLoad
+from gnomon.spec.workload import RequestTrace
 
 ASKED: dict[str, Any] = {"model": "llama-3.2-1b", "on": "H100", "input": 200, "output": 20, "requests": 120}
 DESCRIBED: dict[str, Any] = {
@@ -84,9 +86,12 @@ def test_a_column_that_is_read_is_no_longer_listed(monkeypatch: pytest.MonkeyPat
     load = ServingLoad(trace="x.csv")
     column = np.zeros(2, np.int64)
     stream = Requests(np.zeros(2), column + 1, column + 1, adapter=column, priority=column)
-    assert [one.option for one in unread_columns(stream, load, None)] == ["column adapter", "column priority"]
+    trace = RequestTrace(requests=stream, timed=False, file="x.csv", spot_of=str)
+    assert [one.option for one in unread_columns(stream, load, trace)] == ["column adapter", "column priority"]
+    plain = replace(trace, requests=Requests(np.zeros(2), column + 1, column + 1))
+    assert not unread_columns(stream, load, plain), "what a technique adds for a scheduler of its own"
     monkeypatch.setattr(unread, "NOT_READ", ("adapter",))
-    assert [one.option for one in unread_columns(stream, load, None)] == ["column adapter"]
+    assert [one.option for one in unread_columns(stream, load, trace)] == ["column adapter"]
 
 
 @pytest.mark.heavy

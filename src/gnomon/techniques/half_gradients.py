@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.sums import in_half, updates_wide
@@ -23,6 +24,7 @@ class HalfGradients(Technique[TrainingCase]):
     excludes = ("lora", "qlora", "dora", "zeroth-order")
     searched = False
     """What it makes of training is not predicted, and it is always faster."""
+    follows: ClassVar = {"optimizer_s": "gradients are widened first, and read and cleared in 16 bits"}
 
     def reject(self, case: TrainingCase, values: Values) -> Iterator[Rejection]:
         one = case.traits.optimizers.get(case.optimizer)

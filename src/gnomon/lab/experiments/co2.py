@@ -38,7 +38,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Regression:
     """Ranks that fit a matrix to samples of their own by gradient descent, all in fp64."""
 
     width: int
@@ -83,7 +83,7 @@ class Outer:
 
 
 @dataclass(slots=True)
-class Trained:
+class FittedRank:
     """What a rank ends with."""
 
     weights: Any
@@ -91,7 +91,7 @@ class Trained:
     """Before and after."""
 
 
-def each_step(rank: int, world: int, fit: Fit) -> Trained:
+def each_step(rank: int, world: int, fit: Regression) -> FittedRank:
     """Plain data parallelism: gradients are reduced in every step."""
     import torch
     import torch.distributed as dist
@@ -102,20 +102,20 @@ def each_step(rank: int, world: int, fit: Fit) -> Trained:
         gradient = fit.gradient(weights, data)
         dist.all_reduce(gradient)
         weights -= LR * gradient / world
-    return Trained(weights, (first, fit.loss(weights, data)))
+    return FittedRank(weights, (first, fit.loss(weights, data)))
 
 
-def synchronous(rank: int, world: int, fit: Fit) -> Trained:
+def synchronous(rank: int, world: int, fit: Regression) -> FittedRank:
     """Local steps whose average is waited for, without momentum."""
     return _rounds(rank, world, fit, late=False, momentum=0.0)
 
 
-def overlapped(rank: int, world: int, fit: Fit) -> Trained:
+def overlapped(rank: int, world: int, fit: Regression) -> FittedRank:
     """Local steps whose average overlaps with those of the next round."""
     return _rounds(rank, world, fit, late=True, momentum=OUTER_MOMENTUM)
 
 
-def _rounds(rank: int, world: int, fit: Fit, *, late: bool, momentum: float) -> Trained:
+def _rounds(rank: int, world: int, fit: Regression, *, late: bool, momentum: float) -> FittedRank:
     """Rounds of local steps. A `late` outer update has the average of the round before."""
     import torch
     import torch.distributed as dist
@@ -130,7 +130,7 @@ def _rounds(rank: int, world: int, fit: Fit, *, late: bool, momentum: float) -> 
             weights = _retired(in_flight, outer, world)
     while in_flight:
         weights = _retired(in_flight, outer, world)
-    return Trained(weights, (first, fit.loss(weights, data)))
+    return FittedRank(weights, (first, fit.loss(weights, data)))
 
 
 def _retired(in_flight: list[tuple[Any, Any]], outer: Outer, world: int) -> Any:
@@ -139,12 +139,12 @@ def _retired(in_flight: list[tuple[Any, Any]], outer: Outer, world: int) -> Any:
     return outer.update(moved / world)
 
 
-def all_ways(rank: int, world: int, fit: Fit, once: Fit) -> tuple[Trained, Trained, Trained]:
+def all_ways(rank: int, world: int, fit: Regression, once: Regression) -> tuple[FittedRank, FittedRank, FittedRank]:
     """Local steps that averages overlap with, and single ones by both ways."""
     return overlapped(rank, world, fit), synchronous(rank, world, once), each_step(rank, world, once)
 
 
-def by_definition(torch: Any, fit: Fit, world: int) -> Any:
+def by_definition(torch: Any, fit: Regression, world: int) -> Any:
     """Weights after all rounds, in one process: round t + 1 begins with the means of rounds up to t - 1."""
     data = [fit.drawn(torch, rank) for rank in range(world)]
     starts = [torch.zeros(fit.width, fit.width, dtype=torch.float64)]
@@ -276,9 +276,9 @@ NOTES = (
 
 def _algorithm(bench: Bench, sizes: Mapping[str, int]) -> Iterator[Check]:
     """Several processes against one that follows the definition, and single local steps against plain ones."""
-    world, fit = sizes["ranks"], Fit(FIT_WIDTH, SAMPLES, sizes["every"], ROUNDS)
+    world, fit = sizes["ranks"], Regression(FIT_WIDTH, SAMPLES, sizes["every"], ROUNDS)
     bench.tell(f"{world} processes")
-    found = run_ranks(world, all_ways, fit, Fit(FIT_WIDTH, SAMPLES, 1, ROUNDS))
+    found = run_ranks(world, all_ways, fit, Regression(FIT_WIDTH, SAMPLES, 1, ROUNDS))
     mine, single, plain = zip(*found, strict=True)
     apart = max(float((one.weights - mine[0].weights).abs().max()) for one in mine)
     yield Check(what="weights of ranks after the last average, apart", difference=apart, bound=0.0)
