@@ -155,6 +155,7 @@ def test_a_longer_source_takes_longer() -> None:
     assert predict("whisper-large-v3", on="H200", batch=64, context=50).time_s.value == times[-1]
 
 
+@pytest.mark.heavy
 @settings(max_examples=15, deadline=None)
 @given(
     batch=st.integers(1, 60),

@@ -113,6 +113,7 @@ def test_the_mean_itl_is_that_of_tpot_weighted_by_tokens() -> None:
         assert report.itl_s["mean"] == pytest.approx(np.nansum(run.tpot_s * weights) / weights.sum())
 
 
+@pytest.mark.heavy
 def test_rare_times_need_many_requests() -> None:
     few, many = (serve(requests=count, input=8, output=2) for count in (9_999, 10_000))
     assert "p99.9" not in few.ttft_s

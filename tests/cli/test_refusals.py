@@ -38,6 +38,7 @@ def commands() -> list[tuple[str, Any]]:
     return found
 
 
+@pytest.mark.heavy
 def test_every_flag_of_every_command_is_refused_twice(capsys: pytest.CaptureFixture[str]) -> None:
     gathered, tried = set(), 0
     for path, command in commands():

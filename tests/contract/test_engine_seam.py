@@ -144,6 +144,7 @@ def test_a_serving_engine_is_imported_by_nobody_else(name: str) -> None:
     assert wrong == {}
 
 
+@pytest.mark.heavy
 def test_nobody_asks_which_engine_it_is() -> None:
     names = {info.name for info in engines.engines()} | set(OPTIONS)
     wrong = {

@@ -221,6 +221,7 @@ NEED_TORCH = ("lab run",)
 """Commands that refuse with what to install where that is missing."""
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize("lines", ANSWERS, ids=lambda lines: lines[:50])
 def test_what_any_answer_proposes_runs(lines: str) -> None:

@@ -68,6 +68,7 @@ def test_a_ladder_hides_what_the_next_block_takes() -> None:
     assert found == pytest.approx(clock + (second - mixer), rel=1e-9)
 
 
+@pytest.mark.heavy
 @given(lanes=lanes_of(Shared()))
 def test_shares_of_sms_are_the_shortest_mixture(lanes: NDArray[np.float64]) -> None:
     """Against every mixture of three ways to share, by its durations."""

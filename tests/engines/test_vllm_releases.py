@@ -57,6 +57,7 @@ def test_the_answer_says_which_version_the_host_was_measured_on() -> None:
     assert not any("not measured" in source for source in sources[0])
 
 
+@pytest.mark.heavy
 def test_what_a_later_scheduler_does_otherwise_is_said() -> None:
     called = {"rate": 5, "input": 200, "output": 20, "requests": 20, "settings": {}}
     called["settings"] = {"speculative_method": "ngram_gpu", "draft_acceptance": "0.5"}

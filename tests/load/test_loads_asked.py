@@ -65,6 +65,7 @@ def test_a_closed_loop_has_no_rate(tmp_path: Path) -> None:
     assert [one.option for one in answer.not_modelled] == ["arrival times of --trace"]
 
 
+@pytest.mark.heavy
 def test_a_described_load_is_served_and_what_has_no_effect_is_listed() -> None:
     answer = served(**DESCRIBED)
     found = answer.run.requests
@@ -118,6 +119,7 @@ def test_plans_take_described_loads_and_keep_them() -> None:
     assert "lognormal:mean=200,cv=1 in and uniform:low=5,high=30 out at 20/s" in answer.title
 
 
+@pytest.mark.heavy
 def test_lengths_of_a_file_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lengths.txt").write_text("100\n300\n")
     monkeypatch.chdir(tmp_path)

@@ -225,6 +225,7 @@ def test_more_lines_than_are_kept_are_refused_before_any_is_parsed(
         load.requests(path, limit=10)
 
 
+@pytest.mark.heavy
 def test_memory_of_a_long_trace(tmp_path: Path) -> None:
     """A row takes the bytes of its numbers twice at most; the text is never there as a whole."""
     count = 400_000

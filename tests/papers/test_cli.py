@@ -208,6 +208,7 @@ def test_facts_of_a_paper(capsys: Out) -> None:
     assert "Bogdan Nicolae (recalled)" in " ".join(text(capsys, "show", "deep-optimizer-states").split())
 
 
+@pytest.mark.heavy
 def test_what_a_listed_paper_needs(capsys: Out) -> None:
     for entry in (one for one in papers() if one.status == "listed" and one.mechanisms):
         shown = answer(capsys, "show", entry.slug)

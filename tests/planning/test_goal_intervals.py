@@ -25,6 +25,7 @@ def limits(value: float, low: float, high: float) -> dict[str, tuple[float, bool
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_simulated_load(pooled: bool) -> None:
     on: dict[str, Any] = {"on": "H100"} if not pooled else {"pools": ["H100:2"]}

@@ -153,6 +153,7 @@ def test_failures_decide_between_plans() -> None:
 LONG: dict[str, Any] = {"model": "llama-3.2-1b", "cluster": "H100:2", "global_batch": 2, "optimizer": "adamw-bf16"}
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(3)
 @pytest.mark.parametrize("hours", [None, 40.0, 30.0])
 def test_the_longest_context(hours: float | None) -> None:
@@ -191,6 +192,7 @@ def test_the_largest_of_a_list() -> None:
     assert set(tried) == {name for name in names.split(",") if name not in fits}
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize("days", [None, 1.0])
 def test_the_largest_of_a_family(days: float | None) -> None:

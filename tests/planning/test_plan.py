@@ -83,6 +83,7 @@ def test_same_question_same_answer() -> None:
     assert first == second
 
 
+@pytest.mark.heavy
 def test_every_cheaper_plan_misses() -> None:
     """The cheaper plan nearest to the goals is named with what it misses, and a fleet of only that much has none."""
     report = plan()
@@ -291,6 +292,7 @@ def test_a_trace_brings_its_own_rate(tmp_path: Path) -> None:
     assert faster.best.usd_h >= report.best.usd_h
 
 
+@pytest.mark.heavy
 def test_settings_fix_budgets_and_context_is_cut_to_the_cache() -> None:
     report = plan(settings={"max_num_seqs": 96})
     assert report.best.plan.engine.settings["max_num_seqs"] == 96
@@ -346,6 +348,7 @@ def test_what_a_hint_proposes_works(name: str) -> None:
         assert plan(**question | {flag.removeprefix("--"): value}).best.feasible
 
 
+@pytest.mark.heavy
 def test_the_headroom_that_is_shown_is_there() -> None:
     best = plan().best
     assert best.max_rate_per_s is not None

@@ -47,6 +47,7 @@ def test_series_of_stages_and_ranks_sum_to_their_totals(model: str, degrees: dic
     _sums_to_its_totals(gnomon.simulate_serving(model, on="H200:2", **degrees, **LOAD))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("degrees", [{"tp": 2}, {"pp": 2}])
 def test_a_power_limit_acts(degrees: dict[str, Any]) -> None:
     busy = LOAD | {"rate": 40.0}

@@ -35,6 +35,7 @@ def simulated(pools: tuple[str, ...], **load: Any) -> ServingReport:
 
 
 class TestSimulated:
+    @pytest.mark.heavy
     def test_pools_add_up(self) -> None:
         found = simulated(SPLIT, rate=2.0, requests=300)
         ahead, behind = found.pools
@@ -54,6 +55,7 @@ class TestSimulated:
         for name in ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "energy_j", "cost_usd", "saturation_rps"):
             assert getattr(pool, name) == pytest.approx(getattr(one, name)), name
 
+    @pytest.mark.heavy
     @pytest.mark.parametrize(
         ("degrees", "engine"),
         [

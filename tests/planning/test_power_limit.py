@@ -67,6 +67,7 @@ def test_training_follows_the_limit() -> None:
     assert held.plan.power_limit_w == 450
 
 
+@pytest.mark.heavy
 def test_a_plan_keeps_its_limit() -> None:
     goals = {"slo": "ttft_p90=2s", "settings": {"max_num_seqs": 64, "max_num_batched_tokens": 2048}}
     found = plan_serving("llama-3.1-8b", fleet="H200:1", dtypes=["bf16"], power_limit_w=350, **LOAD, **goals)

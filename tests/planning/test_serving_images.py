@@ -21,6 +21,7 @@ def served(model: str = "qwen2.5-vl-7b", **more: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.heavy
 def test_an_idle_replica_takes_the_tower_beside_the_longer_prompt() -> None:
     """1,280 by 720 pixels are 1,196 tokens: 46 by 26."""
     called = {"settings": {"front_end": "in_process"}}

@@ -95,6 +95,7 @@ UNDER_LOAD: dict[str, tuple[dict[str, Any], ...]] = {
 """Settings that only some loads have something to say on, or that act under each, alone and together."""
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(2)
 @pytest.mark.parametrize(
     ("name", "given"), [(name, given) for name, each in UNDER_LOAD.items() for given in each], ids=str

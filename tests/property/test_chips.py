@@ -90,6 +90,7 @@ def test_chips_without_narrow_formats(name: str) -> None:
             gnomon.predict(MODEL, on=name, dtype=dtype, settings=SETTINGS)
 
 
+@pytest.mark.heavy
 def test_a_fleet_of_chips_without_bf16_is_planned_in_fp16() -> None:
     found = gnomon.plan_serving(MODEL, fleet="T4:4", rate=1, input=128, output=32, requests=100, settings=SETTINGS)
     assert found.best.plan.dtype == "fp16"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.estimates import check_band
@@ -13,6 +14,7 @@ from gnomon.cost.gemm import LEVEL
 from gnomon.errors import InputError
 
 
+@pytest.mark.heavy
 @settings(max_examples=20, deadline=None)
 @given(
     model=st.sampled_from(["qwen3-30b-a3b", "mixtral-8x7b", "llama-3.1-8b"]),

@@ -63,6 +63,7 @@ def test_pools_have_a_line_that_runs_them(answer: PlanReport) -> None:
     assert ("with KV connectors" in render(answer)) == (answer is APART)
 
 
+@pytest.mark.heavy
 def test_fields_of_a_pool_share_a_row_behind_the_figures() -> None:
     load: dict[str, Any] = {"rate": 1, "input": 400, "output": 30, "requests": 60}
     one, other = (

@@ -79,6 +79,7 @@ def test_no_run_is_faster(seed: int, rate: float, sequences: int, tokens: int, b
     assert known.e2e_s <= run.statistics("e2e")["mean"]
 
 
+@pytest.mark.heavy
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 10**6),

@@ -82,6 +82,7 @@ def test_gaps_of_a_run_that_walks_are_those_of_its_tokens(case: Case) -> None:
         np.testing.assert_allclose(found.quantiles(SHARES), expected, rtol=2 * RESOLUTION, atol=1e-6)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("gap_s", [0.3, 0.03, 0.005])
 @pytest.mark.parametrize("cost", [Smooth(), METERED[1]])
 def test_gaps_of_a_run_that_jumps(cost: StepCost, gap_s: float) -> None:

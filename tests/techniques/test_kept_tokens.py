@@ -37,6 +37,7 @@ def test_decodes_read_what_is_kept_or_picked(text: str, tokens: int) -> None:
     assert cached_bytes(text, context=tokens - 1) >= cached_bytes(context=tokens - 1)
 
 
+@pytest.mark.heavy
 def test_a_load_sees_the_pages_that_are_picked() -> None:
     """At long contexts, where that kernel counts."""
     picked = ["sparse-decode:page=1,tokens=64"]

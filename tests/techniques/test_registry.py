@@ -166,6 +166,7 @@ OTHER_MEANINGS = {*SCHEDULES, "int4-weights"}
 """Schedules, and a format of GEMMs."""
 
 
+@pytest.mark.heavy
 def test_no_technique_is_named_outside_its_file() -> None:
     known, root = set(registry.techniques()) - OTHER_MEANINGS, Path(gnomon.__file__).parent
     for path in sorted(root.rglob("*.py")):

@@ -163,6 +163,7 @@ def test_prompts_wait_for_no_switch() -> None:
     assert gnomon.predict(SMALL, **words, techniques=["kv-swap"]).time_s.value == plain
 
 
+@pytest.mark.heavy
 def test_a_search_puts_it_into_every_plan() -> None:
     found = gnomon.plan_serving(
         SMALL, fleet="A100:1", rate=1, input=64, output=8, requests=50, techniques=["dequantize-on-the-fly"]
