@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnomon.cli.run import run
-from gnomon.errors import InputError, UnknownNameError
+from gnomon.errors import InputError, MissingExtraError, UnknownNameError
 from gnomon.lab import EXPERIMENTS, experiment
 from gnomon.lab.base import (
     PREDICTIONS,
@@ -34,6 +35,7 @@ from gnomon.lab.base import (
     row_to_dict,
 )
 from gnomon.lab.batch import BatchLimits, run_batch, to_dict
+from gnomon.lab.bench import Bench
 from gnomon.lab.experiments.deep_optimizer_states import Queues, best_stride, seconds_per_parameter
 from gnomon.lab.int4 import rows_of, tiles
 from gnomon.lab.keep import keep
@@ -326,3 +328,15 @@ def test_a_row_without_a_prediction_says_so(capsys: pytest.CaptureFixture[str]) 
     assert run(["lab", "predict", "tensor-core-dissection", "--on", "H200"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  fp16, zeros")]
     assert line.endswith("not predicted")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_kernels_name_the_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """On a GPU before anything runs; a CPU has no kernels."""
+    bench = Bench(None, device, lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    bench.need_triton("a packing kernel")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    missing = pytest.raises(MissingExtraError, match="a packing kernel needs the package 'triton'")
+    with missing if device == "cuda" else nullcontext():
+        bench.need_triton("a packing kernel")

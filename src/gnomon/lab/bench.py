@@ -5,6 +5,7 @@ On the CPU everything runs in order and nothing is timed, so the same code can b
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,7 +15,7 @@ import numpy as np
 
 from gnomon.calibrate.card import Card
 from gnomon.calibrate.timer import Timing, elapsed_s, time_call
-from gnomon.errors import CalibrationError
+from gnomon.errors import CalibrationError, MissingExtraError
 from gnomon.lab.base import LabRun, Tell
 
 SEED = 20261115
@@ -38,6 +39,12 @@ class Bench:
         self.torch, self.device, self.tell, self.card = torch, device, tell, card
         self.timed = device == "cuda"
         self._clocks: list[float] = []
+
+    def need_triton(self, what: str) -> None:
+        """Raise where a kernel would be built for a GPU and Triton is missing; a CPU runs PyTorch's operators instead.
+        `what` says what needs it."""
+        if self.device == "cuda" and importlib.util.find_spec("triton") is None:
+            raise MissingExtraError("triton", "torch", what)
 
     def stream(self) -> Any:
         return self.torch.cuda.Stream() if self.timed else None

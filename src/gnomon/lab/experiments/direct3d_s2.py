@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import attention_s, gemm_s, shared_attention_s, stream_s, torch_machine
@@ -131,8 +130,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         raise InputError(f"{sizes['tokens']} tokens make no blocks", where="--size tokens", hint=hint)
     if sizes["heads"] % (2 * KV_HEADS):
         raise InputError(f"{sizes['heads']} heads are no multiple of 4", where="--size heads", hint="Give 4, 8 or 16.")
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "attention over chosen blocks on a GPU")
+    bench.need_triton("attention over chosen blocks on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []

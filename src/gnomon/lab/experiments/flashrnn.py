@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gnomon.calibrate.timer import captured
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
@@ -85,8 +84,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["dim"] & (sizes["dim"] - 1):
         hint = "Give 16, 32, 64 or 128."
         raise InputError(f"{sizes['dim']} is not a power of two", where="--size dim", hint=hint)
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a fused recurrent kernel on a GPU")
+    bench.need_triton("a fused recurrent kernel on a GPU")
     checks = [_small(bench)]
     notes: list[str] = []
     compared: list[Compared] = []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import ELEMENTWISE, GEMM, Tally, call_rate, graphed, launch_rates, repeated
@@ -85,8 +84,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["width"] & (sizes["width"] - 1):
         hint = "Give 16, 32, 64 or 128."
         raise InputError(f"{sizes['width']} is not a power of two", where="--size width", hint=hint)
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a fused perceptron on a GPU")
+    bench.need_triton("a fused perceptron on a GPU")
     facts = dict[str, Any](launch_rates(bench))
     checks: list[Check] = []
     notes: list[str] = []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab import int4, quantise
 from gnomon.lab.base import (
     Amounts,
@@ -55,8 +54,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         if name != "rows" and value % int4.GROUP:
             hint = f"Give a multiple of {int4.GROUP}."
             raise InputError(f"{value} cannot be divided into groups", where=f"--size {name}", hint=hint)
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a four-bit GEMM on a GPU")
+    bench.need_triton("a four-bit GEMM on a GPU")
     torch, ways, facts = bench.torch, Ways(bench), dict[str, Any]()
     layer: dict[str, _Matrix] = {}
     inside: dict[int, dict[str, Multiply]] = {m: {} for m in _rows(sizes)}

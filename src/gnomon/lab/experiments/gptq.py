@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab import int4, quantise
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
@@ -33,8 +32,7 @@ of numbers up to 143 that stand for numbers up to 15; weights, or parts of sums,
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     shapes, rows = _shapes(bench, sizes)
-    if bench.timed and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a four-bit GEMM on a GPU")
+    bench.need_triton("a four-bit GEMM on a GPU")
     bench.tell("rounding a small matrix by definition")
     checks = [*_definition(bench)]
     bench.tell("rounding a layer")

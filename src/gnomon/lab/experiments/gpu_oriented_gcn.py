@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
     Check,
     Compared,
@@ -131,8 +129,7 @@ class Loop:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a kernel that reads host memory")
+    bench.need_triton("a kernel that reads host memory")
     bench.tell("drawing the table")
     table = HostTable.drawn(bench, sizes["table_bytes"])
     facts: dict[str, Any] = {"table_bytes": FP32 * table.flat.numel(), **gather_rates(table)}

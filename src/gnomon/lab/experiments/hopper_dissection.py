@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from gnomon.calibrate.timer import REPLAYS, Timing
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import stream_s, torch_machine
@@ -88,8 +87,7 @@ class _Chain:
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["side"] % 128:
         raise InputError(f"{sizes['side']} is not a multiple of 128", where="--size side")
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "kernels that time one thing each")
+    bench.need_triton("kernels that time one thing each")
     ways = Ways(bench)
     for part in (_chase, _instructions, _tiles, _copies):
         bench.release()

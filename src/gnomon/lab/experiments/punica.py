@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
@@ -116,8 +115,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if any(rank & (rank - 1) for rank in _ranks(sizes)):
         hint = "Give 8, 16, 32, 64 or 128."
         raise InputError(f"{sizes['rank']} is not a power of two", where="--size rank", hint=hint)
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "adapters in one kernel on a GPU")
+    bench.need_triton("adapters in one kernel on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []

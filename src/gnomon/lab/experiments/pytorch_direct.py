@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
     Check,
     Compared,
@@ -41,8 +39,7 @@ WIDTHS = (602, 100, 256)
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a kernel that reads host memory")
+    bench.need_triton("a kernel that reads host memory")
     bench.tell("drawing the table")
     table = HostTable.drawn(bench, sizes["table_bytes"])
     facts: dict[str, Any] = {"table_bytes": FP32 * table.flat.numel(), **gather_rates(table)}

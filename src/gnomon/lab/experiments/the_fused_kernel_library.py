@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gnomon.calibrate.timer import REPLAYS
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import stream_s, torch_machine
@@ -102,8 +100,7 @@ class _Crops:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a fused kernel on a GPU")
+    bench.need_triton("a fused kernel on a GPU")
     facts: dict[str, Any] = _launch_rates(bench)
     checks: list[Check] = []
     notes: list[str] = []

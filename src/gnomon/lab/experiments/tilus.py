@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import MissingExtraError
 from gnomon.lab import bits as narrow_bits
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
@@ -27,8 +25,7 @@ STREAMED = 0.8
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     torch = bench.torch
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a GEMM of few bits on a GPU")
+    bench.need_triton("a GEMM of few bits on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
     Amounts,
     Check,
@@ -40,8 +38,7 @@ BF16 = 2
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "dispatch in one kernel on a GPU")
+    bench.need_triton("dispatch in one kernel on a GPU")
     torch, generator = bench.torch, bench.generator(SEED + 121)
     experts, width, inner = sizes["experts"], sizes["width"], sizes["inner"]
     up = bench.normal(experts, inner, width, dtype=torch.bfloat16, generator=generator, scale=width**-0.5)
