@@ -127,6 +127,12 @@ def took(seconds: float | None) -> LabRun:
     return LabRun(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
 
 
+def test_one_of_many_alike() -> None:
+    run = LabRun(seconds=6.0, spread=0.1, repeats=2, gpu_bytes=5, host_bytes=7, samples_s=(4.0, 8.0))
+    assert run.each(4) == LabRun(seconds=1.5, spread=0.1, repeats=2, gpu_bytes=5, host_bytes=7, samples_s=(1.0, 2.0))
+    assert took(None).each(4) == took(None)
+
+
 def row(technique: float | None, **more: Any) -> Compared:
     return Compared(what="a step", plain=took(3.0), technique=took(technique), **({"deferred_s": 0.0} | more))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, Self
 
 from gnomon.errors import InputError, unknown_name
@@ -62,6 +62,11 @@ class LabRun:
     host_bytes: int = 0
     """Bytes of host memory it holds."""
     samples_s: tuple[float, ...] = ()
+
+    def each(self, count: int) -> LabRun:
+        """One of so many alike that were timed together."""
+        seconds = None if self.seconds is None else self.seconds / count
+        return replace(self, seconds=seconds, samples_s=tuple(sample / count for sample in self.samples_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

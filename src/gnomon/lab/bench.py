@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.card import Card
-from gnomon.calibrate.timer import Timing, elapsed_s, time_call
+from gnomon.calibrate.timer import REPLAYS, Timing, elapsed_s, time_call
 from gnomon.errors import CalibrationError, MissingExtraError
 from gnomon.lab.base import LabRun, Tell
 
@@ -23,6 +23,18 @@ AHEAD_CYCLES = 20_000_000
 """Cycles that the GPU is kept busy while calls are queued, some 10 ms."""
 QUEUED, QUEUED_SAMPLES, QUEUED_S = 20, 7, 0.03
 """Calls of a sample at most, samples, and seconds of a sample that suffice."""
+
+
+def untimed(repeats: int = 1, host_bytes: int = 0) -> LabRun:
+    """A run on a CPU, whose times mean nothing."""
+    return LabRun(seconds=None, spread=None, repeats=repeats, gpu_bytes=0, host_bytes=host_bytes)
+
+
+def device_run(timing: Timing | None, gpu_bytes: int = 0) -> LabRun:
+    """The run of a call that was timed in a CUDA graph."""
+    if timing is None:
+        return untimed()
+    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=gpu_bytes)
 
 
 class _Done:
@@ -143,7 +155,7 @@ class Bench:
 
     def measured(self, samples: list[float], gpu_bytes: int, host_bytes: int = 0) -> LabRun:
         if not self.timed:
-            return LabRun(seconds=None, spread=None, repeats=len(samples), gpu_bytes=0, host_bytes=host_bytes)
+            return untimed(len(samples), host_bytes)
         timing = Timing.of(np.maximum(np.array(samples), 1e-9))
         return LabRun(
             seconds=timing.seconds,
@@ -167,10 +179,14 @@ class Bench:
         self._clocks.append(found.sm_hz)
         return found
 
+    def cold(self, call: Callable[[int], Any], copies: int, gpu_bytes: int = 0) -> LabRun:
+        """Device seconds of a call that takes turns with so many copies of its operands, in a CUDA graph."""
+        return device_run(self.kernel(call, copies), gpu_bytes)
+
     def queued(self, call: Callable[[], Any], gpu_bytes: int = 0) -> LabRun:
         """Device seconds of a call between others like it: launches are queued before the first one runs."""
         if not self.timed:
-            return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+            return untimed()
         call()
         count = max(1, min(QUEUED, int(QUEUED_S / self.seconds(call))))
 

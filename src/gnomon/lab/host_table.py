@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gnomon.catalog.hardware import node_of
 from gnomon.cost.machine import Machine
-from gnomon.lab.base import LabRun, Rates
+from gnomon.lab.base import Rates
 from gnomon.lab.bench import SEED, Bench
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Pool
@@ -146,12 +146,6 @@ def gather_rates(table: HostTable, nbytes: int = PROBE_BYTES) -> dict[str, float
 def _least(bench: Bench, calls: Sequence[Callable[[], Any]]) -> float:
     calls[0]()
     return max(min(bench.seconds(call) for call in calls[1:]), 1e-9)
-
-
-def per_batch(run: LabRun, batches: int) -> LabRun:
-    """Of one batch among those timed together."""
-    seconds = None if run.seconds is None else run.seconds / batches
-    return replace(run, seconds=seconds, samples_s=tuple(sample / batches for sample in run.samples_s))
 
 
 def differing(table: HostTable, width: int, index: Any, found: Any) -> float:

@@ -110,7 +110,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     for way in (PARTIAL, FULL):
         per = split(sizes, way).sequences
         facts[f"sequences, {way}"], facts[f"layers kept, {way}"] = per, split(sizes, way).kept
-        runs[way] = _each(runs[way], per)
+        runs[way] = runs[way].each(per)
     compared = Compared(what=row.what, shape=row.shape, plain=runs[PARTIAL], technique=runs[FULL], deferred_s=0.0)
     return Findings(checks=tuple(checks), compared=(compared,), facts=facts, notes=NOTES)
 
@@ -130,18 +130,6 @@ def _timed(bench: Bench, host: Sequence[Any], chosen: Split, sizes: Mapping[str,
     output = decoder.step(x, weights).cpu()
     step: Callable[[], Any] = lambda: decoder.step(x, weights)  # noqa: E731
     return output, bench.wall(step, sizes["repeats"], host_bytes=len(host) * blocks.block_bytes(sizes["width"]))
-
-
-def _each(run: LabRun, sequences: int) -> LabRun:
-    """The same run by the sequence."""
-    return LabRun(
-        seconds=run.seconds / sequences if run.seconds else None,
-        spread=run.spread,
-        repeats=run.repeats,
-        gpu_bytes=run.gpu_bytes,
-        host_bytes=run.host_bytes,
-        samples_s=tuple(sample / sequences for sample in run.samples_s),
-    )
 
 
 def _few(bench: Bench, host: Sequence[Any], sizes: Mapping[str, int], wanted: Any, count: int) -> Check:

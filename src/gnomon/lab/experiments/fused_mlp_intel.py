@@ -10,7 +10,7 @@ from typing import Any
 from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
-from gnomon.lab.launches import ELEMENTWISE, GEMM, Tally, call_rate, graphed, launch_rates, repeated
+from gnomon.lab.launches import ELEMENTWISE, GEMM, TRITON, Tally, call_rate, graphed, launch_rates, repeated
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
@@ -19,7 +19,6 @@ EAGER, GRAPH = "eager", "CUDA graph"
 COMPILED, EPILOGUE = "torch.compile in a CUDA graph", "GEMMs with ReLU in a CUDA graph"
 PLAIN = (EPILOGUE, COMPILED, GRAPH, EAGER)
 FUSED, CAPTURED = "one kernel", "one kernel in a CUDA graph"
-TRITON = "triton_launches_s"
 TILES = ((64, 4), (128, 4), (128, 8), (256, 8))
 """Rows of a program and its warps."""
 STAGES = 3

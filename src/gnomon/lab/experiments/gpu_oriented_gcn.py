@@ -28,7 +28,6 @@ from gnomon.lab.host_table import (
     collected_s,
     differing,
     gather_rates,
-    per_batch,
     read_s,
 )
 from gnomon.lab.launches import Tally
@@ -182,7 +181,7 @@ def _reads(
         read(name == ALIGNED)
         wrong = differing(table, width, indices[-1], out)
         checks.append(Check(what=f"{width} floats, {name}: values that differ", difference=wrong, bound=0.0))
-        runs[width, name] = per_batch(bench.wall(partial(read, name == ALIGNED), sizes["repeats"]), batches)
+        runs[width, name] = bench.wall(partial(read, name == ALIGNED), sizes["repeats"]).each(batches)
 
 
 def _steps(
@@ -211,7 +210,7 @@ def _steps(
             ]
             what = f"a step's rows {name}: gradients of {batches} batches, largest over root mean square"
             checks.append(Check(what=what, difference=max(apart), bound=BOUND))
-        runs[width, name] = per_batch(bench.wall(step, sizes["repeats"]), batches)
+        runs[width, name] = bench.wall(step, sizes["repeats"]).each(batches)
     return {RESIDENT: runs[width, RESIDENT]}
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from gnomon.calibrate.timer import REPLAYS, Timing
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways
@@ -113,11 +112,9 @@ def _timed_alone(ways: Ways, name: str, call: Callable[[], Any]) -> None:
 
 
 def _timed(ways: Ways, name: str, call: Callable[[int], Any], copies: int = 1) -> None:
-    timing: Timing | None = ways.attempt(f"{name}, timed,", partial(ways.bench.kernel, call, copies))
-    if timing is not None:
-        ways.runs[name] = LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
-    elif not ways.bench.timed:
-        ways.runs[name] = LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+    run = ways.attempt(f"{name}, timed,", partial(ways.bench.cold, call, copies))
+    if run is not None:
+        ways.runs[name] = run
 
 
 def _exact(ways: Ways, name: str, found: Any, truth: Any) -> bool:

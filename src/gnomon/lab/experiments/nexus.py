@@ -222,21 +222,11 @@ def _compared(row: LabRow, chunked: Mapping[int, LabRun], beside: list[_Runs]) -
     best, plain = min(mine, key=lambda one: one.both[steps].seconds or 0.0), chunked[steps]
     technique = best.both[steps] if row.shape["done"] == BOTH else best.decode
     if row.shape["done"] == DECODED:
-        plain = _each(plain, steps)
+        plain = plain.each(steps)
     return Compared(
         what=row.what, shape=dict(row.shape) | {"way": best.name}, plain=plain, technique=technique, deferred_s=0.0,
         of_paper=way == SHARES,
     )  # fmt: skip
-
-
-def _each(run: LabRun, steps: int) -> LabRun:
-    """One of so many steps alike."""
-    if run.seconds is None:
-        return run
-    samples = tuple(sample / steps for sample in run.samples_s)
-    return LabRun(
-        seconds=run.seconds / steps, spread=run.spread, repeats=run.repeats, gpu_bytes=run.gpu_bytes, samples_s=samples
-    )
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
+from gnomon.calibrate.timer import copies_for
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
@@ -160,17 +160,15 @@ def _timed(bench: Bench, served: Served, copies: list[AdapterWeights], what: str
             continue
         near = close(f"{what}, {name}: against fp64", found, truth, BOUND)
         ways.checks.append(near)
-        run = ways.attempt(f"{what}, {name}, timed,", partial(_cold, bench, call, out.clone(), copies))
+        timed = partial(bench.cold, _in_turn(call, out.clone(), copies), len(copies))
+        run = ways.attempt(f"{what}, {name}, timed,", timed)
         if near.ok and run is not None:
             ways.runs[name] = run
     return ways, ways.fastest(tuple(kernels))
 
 
-def _cold(bench: Bench, call: Way, out: Any, copies: list[AdapterWeights]) -> LabRun:
-    timing: Timing | None = bench.kernel(lambda i: call(out, copies[i]), len(copies))
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
+def _in_turn(call: Way, out: Any, copies: list[AdapterWeights]) -> Callable[[int], Any]:
+    return lambda i: call(out, copies[i])
 
 
 def _drawn(bench: Bench, sizes: Mapping[str, int], rank: int) -> list[AdapterWeights]:

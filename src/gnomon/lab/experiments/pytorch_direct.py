@@ -26,7 +26,6 @@ from gnomon.lab.host_table import (
     collected_s,
     differing,
     gather_rates,
-    per_batch,
     read_s,
 )
 from gnomon.lab.priced import copy_bytes_s
@@ -104,7 +103,7 @@ def _timed(
         found = out if name == IN_PLACE else pipeline.last
         wrong = differing(table, width, indices[-1], found)
         checks.append(Check(what=f"{width} floats, {name}: values that differ", difference=wrong, bound=0.0))
-        runs[name, width] = per_batch(bench.wall(call, sizes["repeats"]), batches)
+        runs[name, width] = bench.wall(call, sizes["repeats"]).each(batches)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, copies_for
+from gnomon.calibrate.timer import copies_for
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import call_rate, repeated
@@ -160,15 +160,15 @@ def _timed(bench: Bench, task: _Object, name: str) -> Ways:
     one = task.one if cuda else task.strided
     staged, one_shot = (task.staged, task.one_shot) if cuda else (partial(_copied, task),) * 2
     calls: dict[str, tuple[Callable[[], Any], Callable[[], LabRun]]] = {
-        STRIDED: (task.strided, partial(_cold, bench, task.strided, len(task.first))),
+        STRIDED: (task.strided, partial(bench.cold, task.strided, len(task.first))),
         ONE: (one, partial(repeated, bench, one)),
-        ONE_GRAPH: (one, partial(_cold, bench, one, len(task.first))),
+        ONE_GRAPH: (one, partial(bench.cold, one, len(task.first))),
         STAGED: (staged, partial(bench.wall, staged, 15, warm=3)),
         ONE_SHOT: (one_shot, partial(bench.wall, one_shot, 15, warm=3)),
     }
     if task.layout.blocks <= LOOPED:
         calls[LOOP] = task.loop, partial(repeated, bench, task.loop)
-        calls[LOOP_GRAPH] = task.loop, partial(_cold, bench, lambda _: task.loop(), 1)
+        calls[LOOP_GRAPH] = task.loop, partial(bench.cold, lambda _: task.loop(), 1)
     for way, (call, timed) in calls.items():
         task.out.zero_()
         task.host.zero_()
@@ -186,13 +186,6 @@ def _timed(bench: Bench, task: _Object, name: str) -> Ways:
 def _copied(task: _Object) -> Any:
     task.host.copy_(task.strided())
     return task.host
-
-
-def _cold(bench: Bench, call: Callable[[int], Any], copies: int) -> LabRun:
-    timing = bench.kernel(call, copies)
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
 
 
 def _drawn(bench: Bench, layout: Layout) -> _Object:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.launches import ELEMENTWISE, TRITON, call_rate, graphed, repeated
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
@@ -25,9 +25,6 @@ SCALE = 1 / 255
 BLOCK, CHAIN_BLOCK = 256, 1024
 CROP_KERNELS = 5
 """Of one crop: to fp32, resized, scaled, shifted, divided."""
-PROBE = 200
-LEAST_S = 5e-3
-"""Of a sample: calls are repeated until they take this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,32 +147,10 @@ def _timed(ways: Ways, task: _Chain | _Crops, row: LabRow) -> None:
         near = close(what, whole.flatten()[: truth.numel()], truth.flatten(), 1e-4)
         del found, whole
         ways.checks.append(near)
-        timed = _captured_s if name in (GRAPH, BATCHED, CAPTURED) else _calls_s
+        timed = graphed if name in (GRAPH, BATCHED, CAPTURED) else repeated
         run = ways.attempt(f"{name}, timed,", partial(timed, bench, call)) if near.ok else None
         if run is not None:
             ways.runs[name] = run
-
-
-def _captured_s(bench: Bench, call: Callable[[], Any]) -> LabRun:
-    """Device seconds of a call in a graph of many."""
-    timing = bench.kernel(lambda _: call(), 1)
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
-
-
-def _calls_s(bench: Bench, call: Callable[[], Any], samples: int = 5) -> LabRun:
-    """Seconds of one call among many, from idle to idle."""
-    if not bench.timed:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    call()
-    count = max(1, min(2000, int(LEAST_S / bench.seconds(call))))
-
-    def several() -> None:
-        for _ in range(count):
-            call()
-
-    return bench.measured([bench.seconds(several) / count for _ in range(samples)], 0)
 
 
 def _launch_rates(bench: Bench) -> dict[str, float]:
@@ -183,20 +158,8 @@ def _launch_rates(bench: Bench) -> dict[str, float]:
     if not bench.timed:
         return {}
     small = _chain(bench, 1, 1)
-    calls = {
-        "kernel_launches_s": small.eager,
-        "triton_launches_s": small.fused if bench.device == "cuda" else small.eager,
-    }
-
-    def several(call: Callable[[], Any]) -> None:
-        for _ in range(PROBE):
-            call()
-
-    found = {}
-    for name, call in calls.items():
-        several(call)
-        found[name] = PROBE / min(bench.seconds(partial(several, call)) for _ in range(5))
-    return found
+    own = small.fused if bench.device == "cuda" else small.eager
+    return {ELEMENTWISE: call_rate(bench, small.eager), TRITON: call_rate(bench, own)}
 
 
 def _chain(bench: Bench, size: int, count: int) -> _Chain:
@@ -246,11 +209,11 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
         if way in (FUSED, CAPTURED):
             moved = values if shape["kind"] == CHAIN else count * values
             took = max(stream_s(machine, moved, moved), every * count * values / 4 / lanes)
-            return max(took, 1 / rates["triton_launches_s"]) if way == FUSED else took
+            return max(took, 1 / rates[TRITON]) if way == FUSED else took
         if way == BATCHED:
             # Indices added twice and the gather, then each operation once over all crops.
             return 3 * stream_s(machine, 1.0, 1.0) + CROP_KERNELS * stream_s(machine, count * values, count * values)
-        launch = 1 / rates["kernel_launches_s"] if way == EAGER else 0.0
+        launch = 1 / rates[ELEMENTWISE] if way == EAGER else 0.0
         return count * every * max(launch, stream_s(machine, values, values))
 
     if row.shape["technique"] == COMPILED:
@@ -279,5 +242,5 @@ EXPERIMENT = Experiment(
     work=work,
     rows=rows,
     predict=predict,
-    rates=("kernel_launches_s", "triton_launches_s"),
+    rates=(ELEMENTWISE, TRITON),
 )

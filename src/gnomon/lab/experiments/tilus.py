@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
+from gnomon.calibrate.timer import copies_for
 from gnomon.lab import bits as narrow_bits
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
@@ -61,7 +61,7 @@ def _plain(bench: Bench, x: Any, n: int, k: int, generator: Any) -> LabRun:
         for _ in range(copies_for(2 * n * k) if bench.timed else 1)
     ]
     row = x[None]
-    return measured(bench, bench.kernel(lambda i: torch.matmul(row, wide[i]), len(wide)), 2 * n * k)
+    return bench.cold(lambda i: torch.matmul(row, wide[i]), len(wide), 2 * n * k)
 
 
 def _narrow(
@@ -90,19 +90,18 @@ def _narrow(
         if not near.ok:
             ways.notes.append(f"{what}, {name} is wrong and not timed")
             continue
-        timing = ways.attempt(f"{what}, {name}, timed,", partial(_cold, bench, call, copies))
-        if timing is not None:
-            found[name] = measured(bench, timing[0], packed.nbytes), packed.nbytes
+        timed = partial(bench.cold, _in_turn(call, copies), len(copies), packed.nbytes)
+        run = ways.attempt(f"{what}, {name}, timed,", timed)
+        if run is not None:
+            found[name] = run, packed.nbytes
     if not found:
         return None, ways
     best = min(found, key=lambda name: found[name][0].seconds or 0.0)
     return (best, *found[best]), ways
 
 
-def _cold(
-    bench: Bench, call: Callable[[narrow_bits.Narrow], Any], copies: list[narrow_bits.Narrow]
-) -> tuple[Timing | None]:
-    return (bench.kernel(lambda i: call(copies[i]), len(copies)),)
+def _in_turn(call: Callable[[narrow_bits.Narrow], Any], copies: list[narrow_bits.Narrow]) -> Callable[[int], Any]:
+    return lambda i: call(copies[i])
 
 
 def _calls(bench: Bench, x: Any, n: int, k: int) -> dict[str, Callable[[narrow_bits.Narrow], Any]]:
@@ -116,12 +115,6 @@ def _calls(bench: Bench, x: Any, n: int, k: int) -> dict[str, Callable[[narrow_b
 def _copied(packed: narrow_bits.Narrow) -> narrow_bits.Narrow:
     pieces = tuple((piece, words.clone()) for piece, words in packed.pieces)
     return narrow_bits.Narrow(bits=packed.bits, pieces=pieces, scales=packed.scales.clone())
-
-
-def measured(bench: Bench, timing: Timing | None, nbytes: int) -> LabRun:
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=nbytes)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
