@@ -119,6 +119,16 @@ class Bench:
             self.torch.cuda.empty_cache()
 
     @contextmanager
+    def tf32(self) -> Iterator[None]:
+        """GEMMs of fp32 operands on tensor cores."""
+        matmul = self.torch.backends.cuda.matmul
+        before, matmul.allow_tf32 = matmul.allow_tf32, True
+        try:
+            yield
+        finally:
+            matmul.allow_tf32 = before
+
+    @contextmanager
     def peak(self) -> Iterator[Callable[[], int]]:
         """Yields a function that returns the peak bytes on the GPU since."""
         if self.timed:

@@ -10,7 +10,7 @@ from gnomon.lab import blocks
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import Bench
 from gnomon.lab.priced import copy_bytes_s, stream_s, torch_machine
-from gnomon.lab.stream import WeightStream, link_rates
+from gnomon.lab.stream import evenly, link_rates, some_streamed
 from gnomon.spec import Chip
 
 SLOTS = 2
@@ -29,9 +29,8 @@ class Split:
 
     @property
     def streamed(self) -> frozenset[int]:
-        """Layers that are streamed, evenly spread over the others."""
-        count = self.layers - self.kept
-        return frozenset(i for i in range(self.layers) if (i + 1) * count // self.layers > i * count // self.layers)
+        """Layers that are streamed."""
+        return evenly(self.layers, self.layers - self.kept)
 
 
 def split(shape: Mapping[str, Any], way: str) -> Split:
@@ -77,11 +76,7 @@ def decoded(torch: Any, x: Any, flat: Any, cache: Any, heads: int) -> Any:
 
 def _weights(bench: Bench, host: Sequence[Any], chosen: Split) -> Iterator[Any]:
     """Each layer's weights in turn: those that stay, and the others as they arrive."""
-    there = {i: flat.to(bench.device, copy=True) for i, flat in enumerate(host) if i not in chosen.streamed}
-    coming = WeightStream(bench, [host[i] for i in sorted(chosen.streamed)], SLOTS).endless()
-    while True:
-        for i in range(len(host)):
-            yield next(coming) if i in chosen.streamed else there[i]
+    return some_streamed(bench, host, chosen.streamed, SLOTS)
 
 
 def _caches(bench: Bench, shape: Mapping[str, Any], sequences: int) -> list[Any]:
