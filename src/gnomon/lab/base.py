@@ -94,6 +94,19 @@ class LabRow:
     shape: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "seconds"
 
+    def compared(
+        self, plain: LabRun, technique: LabRun, *, deferred_s: float, of_paper: bool = True,
+        shape: Mapping[str, Any] | None = None, amounts: Amounts | None = None,
+    ) -> Compared:  # fmt: skip
+        """The row with both runs; `shape` where the run adds to it. A gain of bytes is of those on the GPU unless
+        `amounts` says otherwise."""
+        if amounts is None and self.unit == "bytes":
+            amounts = Amounts(plain=plain.gpu_bytes, technique=technique.gpu_bytes)
+        return Compared(
+            what=self.what, shape=self.shape if shape is None else shape, unit=self.unit, amounts=amounts, plain=plain,
+            technique=technique, deferred_s=deferred_s, of_paper=of_paper,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:

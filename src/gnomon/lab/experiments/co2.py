@@ -10,7 +10,6 @@ from typing import Any
 from gnomon.lab import blocks
 from gnomon.lab.base import (
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -261,7 +260,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             runs.append(bench.wall(call, sizes["repeats"]))
             del call
         plain, mine = runs
-        compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+        compared.append(row.compared(plain, mine, deferred_s=0.0))
     facts = {"block_bytes": blocks.block_bytes(sizes["width"])}
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=NOTES)
 

@@ -96,7 +96,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
                 checks.append(_against_fp64(model, prompt, angles))
             (eager, replayed), (plain, mine) = _timed(bench, model, prompt, angles, sizes["repeats"])
             checks.append(close(f"{batch} x {tokens} tokens, replayed from eager", replayed, eager, REPLAYED))
-            compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+            compared.append(row.compared(plain, mine, deferred_s=0.0))
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, _bound(compared)))
 
 

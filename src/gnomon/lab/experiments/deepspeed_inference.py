@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.lab import blocks
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import Check, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import Bench
 from gnomon.lab.priced import copy_bytes_s, stream_s, torch_machine
 from gnomon.lab.stream import evenly, link_rates, some_streamed
@@ -106,7 +106,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         per = split(sizes, way).sequences
         facts[f"sequences, {way}"], facts[f"layers kept, {way}"] = per, split(sizes, way).kept
         runs[way] = runs[way].each(per)
-    compared = Compared(what=row.what, shape=row.shape, plain=runs[PARTIAL], technique=runs[FULL], deferred_s=0.0)
+    compared = row.compared(runs[PARTIAL], runs[FULL], deferred_s=0.0)
     return Findings(checks=tuple(checks), compared=(compared,), facts=facts, notes=NOTES)
 
 

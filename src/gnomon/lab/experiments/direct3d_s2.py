@@ -147,9 +147,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         if plain and mine:
             shape = dict(row.shape) | {"way": mine, "plain_way": plain, "ways_s": _seconds(ways.runs)}
             runs = ways.runs
-            compared.append(
-                Compared(what=row.what, shape=shape, plain=runs[plain], technique=runs[mine], deferred_s=0.0)
-            )
+            compared.append(row.compared(runs[plain], runs[mine], deferred_s=0.0, shape=shape))
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
 

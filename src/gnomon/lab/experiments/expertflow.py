@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from gnomon.lab.base import (
-    Amounts,
     Check,
     Compared,
     Experiment,
@@ -120,10 +119,7 @@ def _name(policy: str, each: int) -> str:
 def _compared(row: LabRow, runs: Mapping[Run, LabRun]) -> Compared:
     policy, each = str(row.shape["plain"]), int(row.shape["each"])
     plain, mine = runs[policy, each if policy in (LRU, POPULAR) else 0], runs[GUESSED, each]
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from gnomon.lab.base import (
-    Amounts,
     Check,
     Compared,
     Experiment,
@@ -90,12 +89,7 @@ def _compared(row: LabRow, runs: Mapping[str, LabRun]) -> Compared | None:
     plain, mine = (runs.get(str(row.shape[name])) for name in ("plain", "technique"))
     if plain is None or mine is None:
         return None
-    amounts = None
-    if row.unit == "bytes":
-        amounts = Amounts(plain=float(plain.gpu_bytes), technique=float(mine.gpu_bytes))
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

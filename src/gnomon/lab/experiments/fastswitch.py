@@ -138,10 +138,7 @@ def _runs(case: tuple[str, str, str, str, str]) -> tuple[Run, Run]:
 
 def _compared(row: LabRow, runs: Mapping[Run, LabRun]) -> Compared:
     plain, mine = _runs_of(row)
-    return Compared(
-        what=row.what, shape=row.shape, plain=runs[plain], technique=runs[mine], deferred_s=0.0,
-        of_paper=mine[1] == GROUPS,
-    )  # fmt: skip
+    return row.compared(runs[plain], runs[mine], deferred_s=0.0, of_paper=mine[1] == GROUPS)
 
 
 def _runs_of(row: LabRow) -> tuple[Run, Run]:

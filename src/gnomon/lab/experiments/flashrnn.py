@@ -104,7 +104,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(way or "")
             if row.shape["steps"] == steps and plain is not None and mine is not None:
                 shape = dict(row.shape) | {"way": way}
-                compared.append(Compared(what=row.what, shape=shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0, shape=shape))
     notes = [*NOTES, *dict.fromkeys(notes)]
     return Findings(
         checks=tuple(checks), compared=tuple(compared), references=references, facts=facts, notes=tuple(notes)

@@ -99,7 +99,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(technique)
             if row.shape["batch"] == batch and plain is not None and mine is not None:
                 shape = dict(row.shape) | {"way": best}
-                compared.append(Compared(what=row.what, shape=shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0, shape=shape))
     facts |= _triton_rate(bench, sizes)
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, *dict.fromkeys(notes)))
 

@@ -226,10 +226,7 @@ def _compared(row: LabRow, runs: Mapping[str, LabRun]) -> Compared:
             plain=plain.gpu_bytes + others * BF16 if plain.gpu_bytes else 0.0,
             technique=mine.gpu_bytes + others * INT4 if mine.gpu_bytes else 0.0,
         )
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0,
-        of_paper=row.shape["technique"] == FIRST,
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0, of_paper=row.shape["technique"] == FIRST, amounts=amounts)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

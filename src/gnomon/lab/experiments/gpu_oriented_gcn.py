@@ -9,7 +9,6 @@ from typing import Any
 
 from gnomon.lab.base import (
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -140,11 +139,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("training steps")
     references = _steps(table, sizes, checks, runs)
     compared = [
-        Compared(
-            what=row.what,
-            shape=row.shape,
-            plain=runs[int(row.shape["width"]), str(row.shape["plain"])],
-            technique=runs[int(row.shape["width"]), str(row.shape["technique"])],
+        row.compared(
+            runs[int(row.shape["width"]), str(row.shape["plain"])],
+            runs[int(row.shape["width"]), str(row.shape["technique"])],
             deferred_s=0.0,
             of_paper=row.shape["technique"] != FILLED,
         )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
+from gnomon.lab.base import Check, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways
@@ -95,7 +95,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     for row in rows(sizes):
         plain, mine = (ways.runs.get(f"{row.shape['kind']}, {row.shape[name]}") for name in ("plain", "technique"))
         if plain is not None and mine is not None:
-            compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+            compared.append(row.compared(plain, mine, deferred_s=0.0))
     notes = (*NOTES, *dict.fromkeys(ways.notes))
     return Findings(checks=tuple(ways.checks), compared=tuple(compared), facts=_facts(ways, sizes), notes=notes)
 

@@ -171,7 +171,7 @@ def _counted(plans: list[tuple[LayerPlan, ...]]) -> dict[str, int]:
 
 def _compared(row: LabRow, runs: Mapping[tuple[str, str], LabRun]) -> Compared:
     case, plain, mine = (str(row.shape[name]) for name in ("case", "plain", "technique"))
-    return Compared(what=row.what, shape=row.shape, plain=runs[case, plain], technique=runs[case, mine], deferred_s=0.0)
+    return row.compared(runs[case, plain], runs[case, mine], deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -114,8 +114,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             for row in rows(sizes):
                 plain, mine = (runs[str(row.shape[which])] for which in ("plain", "technique"))
                 if row.shape["tokens"] == tokens:
-                    one = Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0)
-                    compared.append(one)
+                    compared.append(row.compared(plain, mine, deferred_s=0.0))
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=NOTES)
 
 

@@ -182,10 +182,7 @@ def _compared(
         if plain not in runs or LOW_RANK not in runs:
             continue
         amounts = Amounts(plain=errors[kind, BF16], technique=errors[kind, LOW_RANK]) if row.unit == "error" else None
-        yield Compared(
-            what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=runs[plain],
-            technique=runs[LOW_RANK], deferred_s=0.0,
-        )  # fmt: skip
+        yield row.compared(runs[plain], runs[LOW_RANK], deferred_s=0.0, amounts=amounts)
 
 
 def _sides(sizes: Mapping[str, int]) -> tuple[int, ...]:

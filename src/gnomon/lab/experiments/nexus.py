@@ -223,10 +223,9 @@ def _compared(row: LabRow, chunked: Mapping[int, LabRun], beside: list[_Runs]) -
     technique = best.both[steps] if row.shape["done"] == BOTH else best.decode
     if row.shape["done"] == DECODED:
         plain = plain.each(steps)
-    return Compared(
-        what=row.what, shape=dict(row.shape) | {"way": best.name}, plain=plain, technique=technique, deferred_s=0.0,
-        of_paper=way == SHARES,
-    )  # fmt: skip
+    return row.compared(
+        plain, technique, deferred_s=0.0, of_paper=way == SHARES, shape=dict(row.shape) | {"way": best.name}
+    )
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -150,7 +150,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         if plain and mine:
             shape = dict(row.shape) | {"plain_way": plain, "way": mine}
             two, one = ways.runs[plain], ways.runs[mine]
-            compared.append(Compared(what=row.what, shape=shape, plain=two, technique=one, deferred_s=0.0))
+            compared.append(row.compared(two, one, deferred_s=0.0, shape=shape))
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
 

@@ -131,7 +131,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
                 plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(best or "")
                 if (row.shape["rank"], row.shape["popularity"]) == (rank, popularity) and plain and mine:
                     shape = dict(row.shape) | {"way": best}
-                    compared.append(Compared(what=row.what, shape=shape, plain=plain, technique=mine, deferred_s=0.0))
+                    compared.append(row.compared(plain, mine, deferred_s=0.0, shape=shape))
         del copies
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from gnomon.lab.base import (
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -50,11 +49,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         bench.release()
         _timed(table, width, sizes, checks, runs)
     compared = [
-        Compared(
-            what=row.what,
-            shape=row.shape,
-            plain=runs[str(row.shape["plain"]), int(row.shape["width"])],
-            technique=runs[IN_PLACE, int(row.shape["width"])],
+        row.compared(
+            runs[str(row.shape["plain"]), int(row.shape["width"])],
+            runs[IN_PLACE, int(row.shape["width"])],
             deferred_s=0.0,
         )
         for row in rows(sizes)

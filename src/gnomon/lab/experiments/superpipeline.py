@@ -8,7 +8,6 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
-    Amounts,
     Check,
     Compared,
     Experiment,
@@ -120,11 +119,7 @@ def _same(tokens: int, way: str, mine: Any, theirs: Any) -> Check:
 def _compared(row: LabRow, runs: Mapping[tuple[str, int], LabRun]) -> Compared:
     shape = row.shape
     plain, mine = (runs[shape[name], shape["sequences"]] for name in ("plain", "technique"))
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0,
-        of_paper=shape["technique"] == WINDOW,
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0, of_paper=shape["technique"] == WINDOW)
 
 
 def _batches(sizes: Mapping[str, int]) -> list[int]:

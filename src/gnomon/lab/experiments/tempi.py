@@ -139,7 +139,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         for row in rows(sizes):
             plain, mine = (ways.runs.get(str(row.shape[which])) for which in ("plain", "technique"))
             if row.shape["object"] == name and plain is not None and mine is not None:
-                compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0))
     notes = [*NOTES, *dict.fromkeys(notes)]
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=_rates(bench), notes=tuple(notes))
 

@@ -117,7 +117,7 @@ def _compared(planned: tuple[LabRow, ...], ways: Ways) -> Iterator[Compared]:
     for row in planned:
         plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(str(row.shape["technique"]))
         if plain is not None and mine is not None:
-            yield Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0)
+            yield row.compared(plain, mine, deferred_s=0.0)
 
 
 def _accumulation(bench: Bench) -> Iterator[Check]:

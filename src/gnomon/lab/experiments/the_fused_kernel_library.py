@@ -115,9 +115,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         plain, mine = (runs[kind, size, count].runs.get(str(row.shape[name])) for name in ("plain", "technique"))
         if plain is not None and mine is not None:
             own = row.shape["technique"] != COMPILED
-            compared.append(
-                Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0, of_paper=own)
-            )
+            compared.append(row.compared(plain, mine, deferred_s=0.0, of_paper=own))
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, *dict.fromkeys(notes)))
 
 

@@ -45,7 +45,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             continue
         way, took, nbytes = run
         shape = dict(row.shape) | {"way": way, "technique_bytes": nbytes, "plain_bytes": 2 * n * k}
-        compared.append(Compared(what=row.what, shape=shape, plain=plain[n, k], technique=took, deferred_s=0.0))
+        compared.append(row.compared(plain[n, k], took, deferred_s=0.0, shape=shape))
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
 

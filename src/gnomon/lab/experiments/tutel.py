@@ -9,7 +9,6 @@ from typing import Any
 
 from gnomon.cost.machine import Machine
 from gnomon.lab.base import (
-    Amounts,
     Check,
     Compared,
     Experiment,
@@ -117,10 +116,7 @@ def _there(row: LabRow, tokens: int, runs: Mapping[tuple[str, str], LabRun]) -> 
 def _compared(row: LabRow, runs: Mapping[tuple[str, str], LabRun]) -> Compared:
     part = str(row.shape["part"])
     plain, mine = runs[part, str(row.shape["plain"])], runs[part, KERNELS]
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def _tokens(sizes: Mapping[str, int]) -> list[int]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
-    Amounts,
     Compared,
     Experiment,
     Findings,
@@ -83,11 +82,7 @@ NOTES = (
 
 def _compared(row: LabRow, runs: Mapping[str, LabRun]) -> Compared:
     plain, mine = runs[str(row.shape["plain"])], runs[str(row.shape["technique"])]
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0,
-        of_paper=row.shape["technique"] != UPDATED,
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0, of_paper=row.shape["technique"] != UPDATED)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

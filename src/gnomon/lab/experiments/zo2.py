@@ -8,7 +8,6 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
-    Amounts,
     Check,
     Compared,
     Experiment,
@@ -170,10 +169,7 @@ def _definition(bench: Bench) -> Iterator[Check]:
 
 def _compared(row: LabRow, runs: Mapping[tuple[str, int], LabRun]) -> Compared:
     plain, mine = (runs[way, int(row.shape["sequences"])] for way in (RESIDENT, STREAMED))
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def _batches(sizes: Mapping[str, int]) -> list[int]:
