@@ -7,7 +7,7 @@ same; a temporal block sees one place at a time but for its norms, whose sums ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -210,7 +210,7 @@ class Walk:
     turns: bool
     fused: bool = False
     live: float = 0.0
-    peak: float = field(default=0.0)
+    peak: float = 0.0
 
     def make(self, size: float, beside: float = 0.0) -> float:
         """So many bytes that stay, others for a moment."""

@@ -24,6 +24,7 @@ from gnomon.lab.expert_caches import (
     GUESSED,
     LRU,
     POPULAR,
+    USE,
     CacheCosts,
     CachedExperts,
     Step,
@@ -160,7 +161,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted:
 
 def _used(steps: list[Step]) -> list[Step]:
     """Without copies."""
-    return [[[action for action in layer if action[0] == "use"] for layer in step] for step in steps]
+    return [[[action for action in layer if action[0] == USE] for layer in step] for step in steps]
 
 
 EXPERIMENT = Experiment(

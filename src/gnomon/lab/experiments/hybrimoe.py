@@ -53,7 +53,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("drawing experts into host memory")
     torch, width, inner = bench.torch, sizes["width"], sizes["inner"]
     host = drawn_experts(bench, sizes["layers"], sizes["experts"], width, inner)
-    facts: dict[str, Any] = {"expert_bytes": BF16 * expert_values(width, inner), "cpu_threads": _threads(bench)}
+    facts: dict[str, Any] = {"expert_bytes": BF16 * expert_values(width, inner), "cpu_threads": torch.get_num_threads()}
     facts |= link_rates(bench) | launch_rates(bench) | _cpu_rates(bench, host[0], width, inner)
     costs = _measured_costs(facts, sizes)
     checks: list[Check] = []
@@ -92,10 +92,6 @@ NOTES = (
     "plans are made before the clock starts",
     "prefetch: experts that a predictor names for the next layer, begun where the link is done before a layer is",
 )
-
-
-def _threads(bench: Bench) -> int:
-    return int(bench.torch.get_num_threads())
 
 
 def _routes(sizes: Mapping[str, int], case: str) -> Routes:

@@ -125,7 +125,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     least = max(REMOTE) * sizes["pieces"]
     if sizes["tokens"] % least:
         raise InputError(f"{sizes['tokens']} is not a multiple of {least}", where="--size tokens")
-    facts: dict[str, Any] = {"host_threads": bench.torch.get_num_threads()}
+    facts: dict[str, Any] = {"cpu_threads": bench.torch.get_num_threads()}
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
