@@ -44,7 +44,7 @@ from gnomon.spec import Chip
 
 RESIDENT = "all on the GPU"
 SKEW = 0.6
-"""Of experts' popularity, as routers of networks with many experts were measured."""
+"""Exponent of the power law of experts' popularity: an assumption, as the technique `expert-offload` has it."""
 CACHES = (1, 4)
 """Cached experts of a layer, in those of the smallest cache."""
 BOUND = 0.12

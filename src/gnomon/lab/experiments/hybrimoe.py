@@ -30,7 +30,7 @@ from gnomon.lab.ways import close
 from gnomon.spec import Chip
 
 SKEW = 0.6
-"""Of experts' popularity, as routers of networks with many experts were measured."""
+"""Exponent of the power law of experts' popularity: an assumption, as the technique `expert-offload` has it."""
 DECODE, PROMPT = "decode", "prompt"
 SHARE = 8
 """Steps of the decode over those of prompts."""

@@ -10,8 +10,9 @@ from typing import Any
 from gnomon.calibrate.timer import copies_for
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
-from gnomon.lab.launches import call_rate, repeated
+from gnomon.lab.launches import TRITON, call_rate, repeated
 from gnomon.lab.priced import stream_s, torch_machine
+from gnomon.lab.stream import link_rates
 from gnomon.lab.ways import Ways
 from gnomon.spec import Chip
 
@@ -26,8 +27,8 @@ NARROW, WIDE = 1, 256
 LOOPED = 4096
 """Blocks that are copied one by one at most."""
 PROGRAM = 1024
-COPY, TRITON, LINK = "copy_launches_s", "triton_launches_s", "gpu_to_host_bytes_s"
-LINK_BYTES = 2**28
+COPY, LINK = "tensor_copy_launches_s", "gpu_to_host_bytes_s"
+"""Of a tensor's own copies, launched one by one; and of the link."""
 SOURCES = 2**34
 """Bytes of all sources of a layout at most."""
 
@@ -208,10 +209,7 @@ def _rates(bench: Bench) -> dict[str, float]:
         return {}
     small = _drawn(bench, Layout(1, 1, 64, 1, STRIDE, STRIDE))
     one = small.one if bench.device == "cuda" else small.strided
-    size = LINK_BYTES if bench.device == "cuda" else 1024
-    here, there = bench.empty(size, dtype=bench.torch.uint8), bench.pinned(size, bench.torch.uint8)
-    copied = min(bench.seconds(lambda: there.copy_(here, non_blocking=True)) for _ in range(4))
-    return {COPY: call_rate(bench, small.loop), TRITON: call_rate(bench, one), LINK: size / copied}
+    return {COPY: call_rate(bench, small.loop), TRITON: call_rate(bench, one)} | link_rates(bench)
 
 
 def _layouts(sizes: Mapping[str, int]) -> dict[str, Layout]:
