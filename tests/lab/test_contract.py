@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def test_every_experiment(slug: str) -> None:
     assert found.read_sizes({}, "cpu") == {size.name: size.on_cpu for size in found.sizes}
 
 
+GUIDE = Path(__file__).parents[2] / "docs" / "lab.md"
 RATE = ("_bytes_s", "_parameters_s", "_flops_s", "_launches_s", "_hz")
 
 
@@ -125,6 +127,12 @@ def test_a_run_is_good_when_all_its_checks_are() -> None:
 
 def took(seconds: float | None) -> LabRun:
     return LabRun(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
+
+
+def test_the_guide_names_those_with_results() -> None:
+    (told,) = [line for line in GUIDE.read_text(encoding="utf-8").splitlines() if "Results of an H200 ship for" in line]
+    named = re.findall(r"`([a-z0-9-]+)`", told.split("ship for", 1)[1].split(";", 1)[0])
+    assert executed() == set(named)
 
 
 def test_one_of_many_alike() -> None:
