@@ -64,8 +64,7 @@ class ExpertShadowing(Technique[TrainingCase]):
         ffn = next(iter(_mixtures(case.model.blocks)), None)
         if ffn is None:
             return None
-        count, stays = _copied(ffn, values), _local(ffn, values)
-        each = HALF_BYTES * (3 if ffn.gated else 2) * (ffn.latent or case.model.hidden) * ffn.inner
+        count, stays, each = _copied(ffn, values), _local(ffn, values), _expert_bytes(ffn, case)
 
         def shadowed(part: str, nodes: list[TapeNode], writer: Writer) -> list[TapeNode]:
             if part != "layer" or not count or not any(node.name == FIRST for node in nodes):
@@ -79,16 +78,17 @@ class ExpertShadowing(Technique[TrainingCase]):
 
     def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         """Weights and gradients of one layer's copies: each layer's go before the next one's come."""
-        found = _mixtures(case.model.blocks)
-        matrices = sum(
-            _copied(ffn, values) * (3 if ffn.gated else 2) * (ffn.latent or case.model.hidden) * ffn.inner
-            for ffn in found
-        )
-        return replace(used, working=np.asarray(used.working + 2 * HALF_BYTES * matrices))
+        size = sum(_copied(ffn, values) * _expert_bytes(ffn, case) for ffn in _mixtures(case.model.blocks))
+        return replace(used, working=np.asarray(used.working + 2 * size / case.plans.expert_tp))
 
 
 def _mixtures(blocks: tuple[Block, ...]) -> list[MoeFfn]:
     return list({block.ffn: None for block in blocks if isinstance(block.ffn, MoeFfn)})
+
+
+def _expert_bytes(ffn: MoeFfn, case: TrainingCase) -> float:
+    """Weights, or gradients, of an expert in 16 bits."""
+    return HALF_BYTES * (3 if ffn.gated else 2) * (ffn.latent or case.model.hidden) * ffn.inner
 
 
 def _copied(ffn: MoeFfn, values: Values) -> int:
