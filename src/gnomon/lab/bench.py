@@ -103,6 +103,11 @@ class Bench:
                 f"cannot allocate {count:,} values of pinned host memory: {reason}", hint=hint
             ) from None
 
+    def pinned_copy(self, values: Any) -> Any:
+        """A tensor's values in pinned host memory, once they are there."""
+        found = self.pinned(values.numel(), values.dtype).view(values.shape)
+        return found.copy_(values)
+
     def empty(self, *shape: int, dtype: Any) -> Any:
         return self.torch.empty(*shape, dtype=dtype, device=self.device)
 

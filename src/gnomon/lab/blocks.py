@@ -54,9 +54,7 @@ def drawn(bench: Bench, count: int, width: int, dtype: Any = None) -> list[Any]:
     found = []
     for _ in range(count):
         flat = bench.normal(parameters(width), dtype=dtype, generator=generator, scale=0.4 * width**-0.5)
-        host = bench.pinned(flat.numel(), dtype)
-        host.copy_(flat)
-        found.append(host)
+        found.append(bench.pinned_copy(flat))
     bench.synchronize()
     return found
 

@@ -208,15 +208,12 @@ def _drawn(bench: Bench, sizes: Mapping[str, int], one_in: int) -> _Step:
         means = torch.linspace(-1, 1, pieces, device=bench.device) + shift
         return Cache(keys, values.add_(means[:, None, None, None].to(values.dtype)))
 
-    def pinned(near: Any) -> Any:
-        return bench.pinned(near.numel(), near.dtype).view(near.shape).copy_(near)
-
     theirs, query = drawn(remote, 1.5, 1.0), bench.normal(heads, dim, dtype=torch.bfloat16, generator=generator)
     return _Step(
         bench=bench,
         query=query,
         local=drawn(sizes["tokens"] - remote, 0.5, -1.0),
-        remote=Cache(pinned(theirs.keys), pinned(theirs.values)),
+        remote=Cache(bench.pinned_copy(theirs.keys), bench.pinned_copy(theirs.values)),
         slot=Cache(torch.zeros_like(theirs.keys), torch.zeros_like(theirs.values)),
         near=bench.pinned(heads * dim, torch.bfloat16).view(heads, dim),
         back=bench.pinned(heads * (dim + 1), torch.float32).view(heads, dim + 1),
