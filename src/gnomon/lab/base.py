@@ -11,6 +11,8 @@ from gnomon.spec import Chip
 from gnomon.units import parse_whole
 
 SCHEMA = "gnomon.lab/1"
+FP32_BYTES, BF16_BYTES = 4, 2
+"""Of a value."""
 DEFERRED = 0.01
 """Share of a repeat's seconds that may be left to do when it ends."""
 PREDICTIONS = ("prediction", "fit", "other kernel")

@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.lab.base import Check
+from gnomon.lab.base import BF16_BYTES, Check
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import attention_s, gemm_s, stream_s
 
 ROWS = (3, 1, 4, 4)
 """Weights of queries, keys and values; output; up; down, in squared widths."""
-BF16_BYTES = 2
 BACKWARD = 2.0
 """GEMMs of a backward pass over those of the forward."""
 

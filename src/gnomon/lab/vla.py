@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.cost.machine import Machine
+from gnomon.lab.base import BF16_BYTES
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.eager_ops import NORM, ROTATION, rms_norm, rotary_angles, rotated
 from gnomon.lab.launches import Tally
 from gnomon.lab.priced import shared_attention_s
 
-BF16 = 2.0
 ACTION = 32
 """Values of an action."""
 STEP = 0.1
@@ -268,13 +268,13 @@ class Counted:
         step.gemm(shape.actions, shape.expert_width, ACTION)
         step.gemm(shape.actions, ACTION, shape.expert_width)
         for _ in range(4):  # narrowed, widened, scaled and added
-            step.stream(BF16 * shape.actions * ACTION, BF16 * shape.actions * ACTION)
+            step.stream(BF16_BYTES * shape.actions * ACTION, BF16_BYTES * shape.actions * ACTION)
         found.add(step, shape.steps)
         return found
 
     def vision(self) -> Tally:
         shape, rows, found = self.shape, self.shape.prefix, Tally(self.machine, views=16)
-        width, inner, size = shape.vision_width, shape.vision_inner, BF16 * rows * shape.vision_width
+        width, inner, size = shape.vision_width, shape.vision_inner, BF16_BYTES * rows * shape.vision_width
         self._residuals(found, size, norm=ONE_KERNEL)
         for columns in [3 * width] if self.joined else [width] * 3:
             found.gemm(rows, columns, width)
@@ -283,28 +283,28 @@ class Counted:
         found.gemm(rows, width, width)
         found.gemm(rows, inner, width)
         found.gemm(rows, width, inner)
-        found.stream(BF16 * rows * inner, BF16 * rows * inner)
+        found.stream(BF16_BYTES * rows * inner, BF16_BYTES * rows * inner)
         return found
 
     def gemma(self, rows: int, before: int, width: int, inner: int) -> Tally:
-        shape, found, size = self.shape, Tally(self.machine, views=24), BF16 * rows * width
+        shape, found, size = self.shape, Tally(self.machine, views=24), BF16_BYTES * rows * width
         self._residuals(found, size, norm=ONE_KERNEL if self.joined else NORM)
         heads, one = shape.heads * shape.head_dim, shape.head_dim
         for columns in [heads + 2 * one] if self.joined else [heads, one, one]:
             found.gemm(rows, columns, width)
         for columns in [heads + one] if self.joined and not self.compiled else [heads, one]:
-            turned = BF16 * rows * columns
+            turned = BF16_BYTES * rows * columns
             for read, written in ONE_KERNEL if self.compiled else ROTATION:
                 found.stream(read * turned, written * turned)
         if before:
-            both = BF16 * (before + rows) * one
+            both = BF16_BYTES * (before + rows) * one
             for _ in range(2):
                 found.stream(both, both)
         self._attention(found, 1, shape.heads, 1, (rows, before + rows), shape.head_dim)
         found.gemm(rows, width, heads)
         for columns in [2 * inner] if self.joined else [inner, inner]:
             found.gemm(rows, columns, width)
-        wide = BF16 * rows * inner
+        wide = BF16_BYTES * rows * inner
         if not self.compiled:
             found.stream(wide, wide)
         found.stream(2 * wide, wide)

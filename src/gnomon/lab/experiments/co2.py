@@ -9,6 +9,8 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
+    BF16_BYTES,
+    FP32_BYTES,
     Check,
     Experiment,
     Findings,
@@ -26,7 +28,6 @@ from gnomon.spec import Chip
 
 LR, OUTER_MOMENTUM, OUTER_RATE = 0.05, 0.2, 1.0
 """0.2 as in the authors' example (github.com/weigao266/fairseq-CO2)."""
-FP32_BYTES, BF16_BYTES = 4, 2
 STEP_RATE = 1e-3
 MULTIPLES = (1, 4)
 """Sequences, in those of the smallest step."""

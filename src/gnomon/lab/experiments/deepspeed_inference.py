@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.lab import blocks
-from gnomon.lab.base import Check, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Check, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import Bench
 from gnomon.lab.priced import copy_bytes_s, stream_s, torch_machine
 from gnomon.lab.stream import evenly, link_rates, some_streamed
@@ -37,7 +37,7 @@ def split(shape: Mapping[str, Any], way: str) -> Split:
     """Layers kept and sequences decoded at once within the budget."""
     width, layers = int(shape["width"]), int(shape["layers"])
     each, budget = blocks.block_bytes(width), int(shape["budget_mb"]) * 10**6
-    cache = 2 * blocks.BF16_BYTES * width * int(shape["context"]) * layers
+    cache = 2 * BF16_BYTES * width * int(shape["context"]) * layers
     kept = min(layers - 1, max(0, int(KEPT_SHARE * budget / each) - SLOTS)) if way == PARTIAL else 0
     room = budget - (kept + SLOTS) * each
     return Split(layers=layers, kept=kept, sequences=max(1, int(room / cache)))
@@ -164,7 +164,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     each = {}
     for way in (PARTIAL, FULL):
         chosen = split(shape, way)
-        cache = 2.0 * blocks.BF16_BYTES * width * context * chosen.sequences
+        cache = 2.0 * BF16_BYTES * width * context * chosen.sequences
         tokens = blocks.forward_s(machine, width, heads, chosen.sequences, 1)
         compute = chosen.layers * (tokens + stream_s(machine, cache, 0.0))
         copies = len(chosen.streamed) * blocks.block_bytes(width) / copy_bytes_s(chip)

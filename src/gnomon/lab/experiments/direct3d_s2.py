@@ -11,7 +11,20 @@ from typing import Any
 
 from gnomon.cost.machine import Machine
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import (
+    BF16_BYTES,
+    FP32_BYTES,
+    Check,
+    Compared,
+    Experiment,
+    Findings,
+    LabClaim,
+    LabRow,
+    LabRun,
+    Predicted,
+    Rates,
+    Size,
+)
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import attention_s, gemm_s, shared_attention_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
@@ -30,7 +43,6 @@ KERNELS = ((1, 4), (2, 4), (2, 8))
 SPARSE = "chosen blocks"
 BOUND = 0.1
 """Of the outputs' root mean square, the largest difference: bf16 in and out, shares of keys in bf16; 0.04 on a CPU."""
-BF16, FP32 = 2.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +239,11 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
 def _choice_s(machine: Machine, tokens: int, heads: int) -> float:
     """Means of queries over heads, then over a block; of keys over both kinds of blocks, of values over one; a GEMM,
     and what finds the largest, which reads scores as a sort by digits does."""
-    side, shared, blocks = BF16 * tokens * DIM, KV_HEADS * BF16 * tokens * DIM, tokens // BLOCK
+    side, shared, blocks = BF16_BYTES * tokens * DIM, KV_HEADS * BF16_BYTES * tokens * DIM, tokens // BLOCK
     pooled = stream_s(machine, heads * side, shared) + 4 * stream_s(machine, shared, shared / COMPRESSED)
-    scores = FP32 * KV_HEADS * blocks**2
+    scores = FP32_BYTES * KV_HEADS * blocks**2
     found = gemm_s(machine, blocks, blocks, DIM, "fp32", batch=KV_HEADS) + 4 * stream_s(machine, scores, 0.0)
-    return pooled + found + stream_s(machine, FP32 * blocks * CHOSEN, FP32 * blocks * CHOSEN)
+    return pooled + found + stream_s(machine, FP32_BYTES * blocks * CHOSEN, FP32_BYTES * blocks * CHOSEN)
 
 
 EXPERIMENT = Experiment(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.lab.base import (
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -21,7 +22,7 @@ from gnomon.lab.base import (
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import Tally
 from gnomon.lab.priced import torch_machine
-from gnomon.lab.video import BF16, GROUPS, LATENT, VideoDecoder, VideoShape, Walk, parameters, walked
+from gnomon.lab.video import GROUPS, LATENT, VideoDecoder, VideoShape, Walk, parameters, walked
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
 
@@ -112,7 +113,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape = VideoShape(
         frames=sizes["frames"], rows=sizes["rows"], columns=sizes["columns"], base=sizes["channels"]
     )  # fmt: skip
-    weights = BF16 * parameters(shape.base)
+    weights = BF16_BYTES * parameters(shape.base)
 
     def walk(way: str) -> Walk:
         compiled = way == COMPILED

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import ELEMENTWISE, GEMM, TRITON, Tally, call_rate, graphed, launch_rates, repeated
 from gnomon.lab.priced import stream_s, torch_machine
@@ -24,7 +24,6 @@ TILES = ((64, 4), (128, 4), (128, 8), (256, 8))
 STAGES = 3
 BOUND = 0.1
 """Of the outputs' root mean square, the largest difference: layers rounded to bf16 alike, sums in another order."""
-VALUE = 2.0
 ISSUED = 2.3
 """Instructions of a thread for each value of a layer, as built for sm_90: some 150 for 64, a maximum for each, half a
 conversion, shared memory and waits."""
@@ -187,7 +186,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     its chain of layers after it started, whichever takes longest."""
     shape, machine = row.shape, torch_machine(chip)
     batch, layers, width = (int(shape[name]) for name in ("batch", "layers", "width"))
-    size, tally = VALUE * batch * width, Tally(machine)
+    size, tally = BF16_BYTES * batch * width, Tally(machine)
     for _ in range(layers):
         tally.gemm(batch, width, width)
     for _ in range(0 if shape["plain"] == EPILOGUE else layers - 1):

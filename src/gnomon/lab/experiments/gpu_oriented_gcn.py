@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from gnomon.lab.base import (
+    BF16_BYTES,
+    FP32_BYTES,
     Check,
     Experiment,
     Findings,
@@ -20,7 +22,6 @@ from gnomon.lab.base import (
 )
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.host_table import (
-    FP32,
     GATHER_RATES,
     Collected,
     HostTable,
@@ -39,7 +40,6 @@ UNALIGNED, ALIGNED = "as they lie", "aligned"
 RESIDENT = "a step whose rows are on the GPU"
 ODD_WIDTHS = (129, 100)
 """Floats of rows that do not begin on lines of 128 bytes."""
-BF16 = 2
 BOUND = 0.05
 """Of gradients, largest over root mean square: the same kernels on the same rows."""
 
@@ -130,7 +130,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.need_triton("a kernel that reads host memory")
     bench.tell("drawing the table")
     table = HostTable.drawn(bench, sizes["table_bytes"])
-    facts: dict[str, Any] = {"table_bytes": FP32 * table.flat.numel(), **gather_rates(table)}
+    facts: dict[str, Any] = {"table_bytes": FP32_BYTES * table.flat.numel(), **gather_rates(table)}
     checks: list[Check] = []
     runs: dict[tuple[int, str], LabRun] = {}
     for width in ODD_WIDTHS:
@@ -254,9 +254,9 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
 def _trained_s(chip: Chip, shape: Mapping[str, Any]) -> float:
     """Kernels of a step: each layer's GEMMs, the activation both ways and the sum of the weights' gradients."""
     tally, count = Tally(torch_machine(chip)), int(shape["rows"])
-    tally.stream(FP32 * count * float(shape["width"]), BF16 * count * float(shape["width"]))
+    tally.stream(FP32_BYTES * count * float(shape["width"]), BF16_BYTES * count * float(shape["width"]))
     for layer, (n, k) in enumerate(_layers(shape)):
-        size, weights = float(BF16 * count * n), float(BF16 * n * k)
+        size, weights = float(BF16_BYTES * count * n), float(BF16_BYTES * n * k)
         tally.gemm(count, n, k)
         tally.gemm(n, k, count)
         if layer:
@@ -275,7 +275,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     link = f"the link of {chip.name} to its host"
     if shape["technique"] == ALIGNED:
         return Predicted.of_seconds(read_s(chip, count, width, aligned=False), read, f"requests on {link}")
-    trained, copied = _trained_s(chip, shape), FP32 * count * width / copy_bytes_s(chip)
+    trained, copied = _trained_s(chip, shape), FP32_BYTES * count * width / copy_bytes_s(chip)
     plain = max(collected_s(rates, count, width), copied, trained)
     left = 1 - min(int(shape["programs"]), chip.sm_count - 1) / chip.sm_count
     mine = max(read, trained / left) if shape["technique"] == FEW else read + trained

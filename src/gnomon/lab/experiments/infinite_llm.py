@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import graphed
 from gnomon.lab.priced import stream_s, torch_machine
@@ -23,8 +23,8 @@ REMOTE = (2, 8)
 CPU, LINK = "cpu_attention_bytes_s", "host_to_gpu_bytes_s"
 PROBE_BYTES = 2**29
 """Of a cache whose attention by the CPU is timed alone."""
-KV, VALUE = 2, 2
-"""Keys and values, in 16 bits."""
+KV = 2
+"""Keys and values."""
 MERGED = 5
 """Kernels of a merge: weights of pieces, to fp32, weighted, summed, to bf16."""
 BOUND = 0.05
@@ -227,7 +227,7 @@ def _rates(bench: Bench, sizes: Mapping[str, int]) -> dict[str, float]:
         return {}
     torch, heads, dim, pieces = bench.torch, sizes["heads"], sizes["dim"], sizes["pieces"]
     nbytes = PROBE_BYTES if bench.device == "cuda" else 2**16
-    tokens = max(1, nbytes // (KV * VALUE * heads * dim * pieces))
+    tokens = max(1, nbytes // (KV * BF16_BYTES * heads * dim * pieces))
     cache = Cache(*(torch.randn(pieces, heads, tokens, dim).to(torch.bfloat16) for _ in range(KV)))
     query = torch.randn(heads, dim).to(torch.bfloat16)
     took = min(bench.seconds(lambda: partials(torch, query, cache)) for _ in range(5))
@@ -255,8 +255,8 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     beside the reading of a cache that is all on the GPU."""
     shape, machine = row.shape, torch_machine(chip)
     heads, dim, tokens, pieces = (int(shape[name]) for name in ("heads", "dim", "tokens", "pieces"))
-    total, one_in = float(KV * VALUE * heads * dim * tokens), int(shape["one_in"])
-    parts = float(VALUE * heads * dim * pieces)
+    total, one_in = float(KV * BF16_BYTES * heads * dim * tokens), int(shape["one_in"])
+    parts = float(BF16_BYTES * heads * dim * pieces)
     merge = MERGED * stream_s(machine, 2 * parts, 2 * parts)
     if shape["plain"] == WHOLE:
         read = stream_s(machine, total, 0.0)

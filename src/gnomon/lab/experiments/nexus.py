@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.calibrate.timer import captured
 from gnomon.cost.machine import Machine
 from gnomon.lab import blocks
-from gnomon.lab.base import Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.green import split_streams
 from gnomon.lab.launches import replayable
@@ -32,7 +32,6 @@ SM_BYTES_S = 64e9
 """That one SM reads at most: 64 kB on their way, a microsecond each."""
 BOUND = 0.3
 """Of the outputs' root mean square, the largest difference: bf16 through all blocks, in another order."""
-BF16 = 2
 Calls = tuple[Callable[[], Any], Callable[[], Any]]
 """A prompt, and a decode step."""
 
@@ -273,7 +272,7 @@ def _gemms_s(machine: Machine, width: int, rows: int) -> float:
 
 def _cache_s(machine: Machine, sizes: Mapping[str, int]) -> float:
     """Keys and values of one layer read."""
-    return stream_s(machine, 2.0 * BF16 * sizes["sequences"] * sizes["context"] * sizes["width"], 0.0)
+    return stream_s(machine, 2.0 * BF16_BYTES * sizes["sequences"] * sizes["context"] * sizes["width"], 0.0)
 
 
 def _prompt_s(machine: Machine, sizes: Mapping[str, int]) -> float:

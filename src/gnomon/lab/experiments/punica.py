@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.calibrate.timer import copies_for
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
@@ -29,7 +29,6 @@ LATENCY_S = 0.7e-6
 """Of a load from memory that another one's result is the address of: an adapter's index, then its weights."""
 BOUND = 0.06
 """Of the outputs' root mean square: bf16 outputs up to five times as large, and bf16 between the GEMMs."""
-BF16 = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ def _drawn(bench: Bench, sizes: Mapping[str, int], rank: int) -> list[AdapterWei
     """As many copies of the adapters as memory is needed to find them cold."""
     torch, generator = bench.torch, bench.generator(SEED + 90)
     batch, width = sizes["batch"], sizes["width"]
-    nbytes = 2 * BF16 * batch * width * rank
+    nbytes = 2 * BF16_BYTES * batch * width * rank
 
     def drawn(inner: int) -> Any:
         return bench.normal(batch, rank, width, dtype=torch.bfloat16, generator=generator, scale=inner**-0.5)
@@ -226,7 +225,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape, machine = row.shape, torch_machine(chip)
     batch, width, rank = (int(shape[name]) for name in ("batch", "width", "rank"))
     counts = segments(str(shape["popularity"]), batch)
-    side, activations = float(BF16 * rank * width), float(BF16 * batch * width)
+    side, activations = float(BF16_BYTES * rank * width), float(BF16_BYTES * batch * width)
     if shape["plain"] == LOOP:
         plain = sum(gemm_s(machine, count, rank, width) + gemm_s(machine, count, width, rank) for count in counts)
     elif shape["plain"] == GATHERED:

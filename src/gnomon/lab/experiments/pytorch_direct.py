@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.lab.base import (
+    FP32_BYTES,
     Check,
     Experiment,
     Findings,
@@ -18,7 +19,6 @@ from gnomon.lab.base import (
 )
 from gnomon.lab.bench import Bench
 from gnomon.lab.host_table import (
-    FP32,
     GATHER_RATES,
     Collected,
     HostTable,
@@ -40,7 +40,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.need_triton("a kernel that reads host memory")
     bench.tell("drawing the table")
     table = HostTable.drawn(bench, sizes["table_bytes"])
-    facts: dict[str, Any] = {"table_bytes": FP32 * table.flat.numel(), **gather_rates(table)}
+    facts: dict[str, Any] = {"table_bytes": FP32_BYTES * table.flat.numel(), **gather_rates(table)}
     facts["cpu_threads"] = bench.torch.get_num_threads()
     checks: list[Check] = []
     runs: dict[tuple[str, int], LabRun] = {}
@@ -117,7 +117,7 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
 def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     """The CPU's gather and the copy, their sum or the longer; a kernel's reads of lines over the link."""
     count, width = int(row.shape["rows"]), int(row.shape["width"])
-    collected, copied = collected_s(rates, count, width), FP32 * count * width / copy_bytes_s(chip)
+    collected, copied = collected_s(rates, count, width), FP32_BYTES * count * width / copy_bytes_s(chip)
     plain = max(collected, copied) if row.shape["plain"] == OVERLAPPED else collected + copied
     by = f"the link of {chip.name} to its host, and gathers of other rows by the CPU as the run measured them alone"
     return Predicted.of_seconds(plain, read_s(chip, count, width, aligned=True), by)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -151,7 +152,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape = row.shape
     width, layers = int(shape["width"]), int(shape["layers"])
     if row.unit == "bytes":
-        beside = ACTIVATIONS * blocks.BF16_BYTES * int(shape["sequences"]) * int(shape["tokens"]) * width
+        beside = ACTIVATIONS * BF16_BYTES * int(shape["sequences"]) * int(shape["tokens"]) * width
         plain, mine = (count * blocks.block_bytes(width) + beside for count in (layers, int(shape["window"])))
         return Predicted(gain=plain / mine, by="weights on the GPU and a layer's activations")
     each = blocks.forward_s(

@@ -9,6 +9,7 @@ from typing import Any
 
 from gnomon.cost.machine import Machine
 from gnomon.lab.base import (
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -33,7 +34,6 @@ MULTIPLES = (1, 4, 16)
 """Tokens, in those of the smallest case."""
 BOUND = 0.08
 """Of the outputs' root mean square: bf16 after each of three GEMMs, values up to six times as large."""
-BF16 = 2
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
@@ -161,13 +161,13 @@ def slots_of(shape: Mapping[str, int]) -> int:
 def _moved_s(machine: Machine, shape: Mapping[str, int], way: str) -> float:
     """Seconds of dispatch and combine."""
     tokens, width, slots = shape["tokens"], shape["width"], shape["experts"] * slots_of(shape)
-    one, rows = float(BF16 * tokens * width), float(BF16 * CHOICES * tokens * width)
+    one, rows = float(BF16_BYTES * tokens * width), float(BF16_BYTES * CHOICES * tokens * width)
     if way == MASKS:
-        mask = 2 * stream_s(machine, 0.0, float(BF16 * tokens * slots)) + 2 * stream_s(machine, 0.0, 0.0)
+        mask = 2 * stream_s(machine, 0.0, float(BF16_BYTES * tokens * slots)) + 2 * stream_s(machine, 0.0, 0.0)
         return mask + gemm_s(machine, slots, width, tokens) + gemm_s(machine, tokens, width, slots)
     if way == KERNELS:
         return stream_s(machine, one, rows) + stream_s(machine, rows, one)
-    copied = float(BF16 * slots * width) if way == INDEXING else rows
+    copied = float(BF16_BYTES * slots * width) if way == INDEXING else rows
     return stream_s(machine, one, copied) + stream_s(machine, rows, one)
 
 
@@ -175,7 +175,7 @@ def _experts_s(machine: Machine, shape: Mapping[str, int], way: str) -> float:
     """Seconds of the experts: padded to their slots, or as many rows as there are choices."""
     experts, width, inner = shape["experts"], shape["width"], shape["inner"]
     each = math.ceil(CHOICES * shape["tokens"] / experts) if way == GROUPED else slots_of(shape)
-    wide = float(BF16 * experts * each * inner)
+    wide = float(BF16_BYTES * experts * each * inner)
     gemms = gemm_s(machine, each, inner, width, batch=experts) + gemm_s(machine, each, width, inner, batch=experts)
     return gemms + stream_s(machine, wide, wide)
 
@@ -185,7 +185,7 @@ def _held(shape: Mapping[str, int], way: str) -> float:
     tokens, width, slots = shape["tokens"], shape["width"], shape["experts"] * slots_of(shape)
     rows, wide, out = slots * width, slots * shape["inner"], tokens * width
     inside = max(rows + 2 * wide, 2 * rows + wide, rows + out)
-    return float(BF16 * max(inside, tokens * slots + rows + out if way == MASKS else 0))
+    return float(BF16_BYTES * max(inside, tokens * slots + rows + out if way == MASKS else 0))
 
 
 EXPERIMENT = Experiment(

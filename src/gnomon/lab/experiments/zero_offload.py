@@ -7,6 +7,7 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
+    BF16_BYTES,
     Compared,
     Experiment,
     Findings,
@@ -102,7 +103,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     parameters = count * blocks.parameters(width)
     tokens = int(shape["sequences"]) * int(shape["tokens"])
     if row.unit == "bytes":
-        beside = float((count + SAVED) * blocks.BF16_BYTES * tokens * width)
+        beside = float((count + SAVED) * BF16_BYTES * tokens * width)
         plain = RESIDENT_BYTES * parameters + beside
         mine = HOSTED_BYTES * parameters + IN_FLIGHT * blocks.block_bytes(width) + beside
         return Predicted(gain=plain / mine, by="bytes of a parameter on the GPU and the activations of one block")

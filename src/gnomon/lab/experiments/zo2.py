@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -191,7 +192,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape = {name: int(value) for name, value in row.shape.items()}
     width, layers, size = shape["width"], shape["layers"], float(blocks.block_bytes(shape["width"]))
     if row.unit == "bytes":
-        beside = TEMPORARIES * size + 12 * blocks.BF16_BYTES * shape["sequences"] * shape["tokens"] * width
+        beside = TEMPORARIES * size + 12 * BF16_BYTES * shape["sequences"] * shape["tokens"] * width
         return Predicted(
             gain=(layers * size + beside) / (SLOTS * size + beside), by="weights on the GPU, temporaries of one block"
         )
