@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnomon.cli.run import run
-from gnomon.errors import InputError, UnknownNameError
+from gnomon.errors import InputError, MissingExtraError, UnknownNameError
 from gnomon.lab import EXPERIMENTS, experiment
 from gnomon.lab.base import (
     PREDICTIONS,
@@ -34,6 +36,7 @@ from gnomon.lab.base import (
     row_to_dict,
 )
 from gnomon.lab.batch import BatchLimits, run_batch, to_dict
+from gnomon.lab.bench import Bench
 from gnomon.lab.experiments.deep_optimizer_states import Queues, best_stride, seconds_per_parameter
 from gnomon.lab.int4 import rows_of, tiles
 from gnomon.lab.keep import keep
@@ -57,6 +60,7 @@ def test_every_experiment(slug: str) -> None:
     assert found.read_sizes({}, "cpu") == {size.name: size.on_cpu for size in found.sizes}
 
 
+GUIDE = Path(__file__).parents[2] / "docs" / "lab.md"
 RATE = ("_bytes_s", "_parameters_s", "_flops_s", "_launches_s", "_hz")
 
 
@@ -123,6 +127,18 @@ def test_a_run_is_good_when_all_its_checks_are() -> None:
 
 def took(seconds: float | None) -> LabRun:
     return LabRun(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
+
+
+def test_the_guide_names_those_with_results() -> None:
+    (told,) = [line for line in GUIDE.read_text(encoding="utf-8").splitlines() if "Results of an H200 ship for" in line]
+    named = re.findall(r"`([a-z0-9-]+)`", told.split("ship for", 1)[1].split(";", 1)[0])
+    assert executed() == set(named)
+
+
+def test_one_of_many_alike() -> None:
+    run = LabRun(seconds=6.0, spread=0.1, repeats=2, gpu_bytes=5, host_bytes=7, samples_s=(4.0, 8.0))
+    assert run.each(4) == LabRun(seconds=1.5, spread=0.1, repeats=2, gpu_bytes=5, host_bytes=7, samples_s=(1.0, 2.0))
+    assert took(None).each(4) == took(None)
 
 
 def row(technique: float | None, **more: Any) -> Compared:
@@ -326,3 +342,15 @@ def test_a_row_without_a_prediction_says_so(capsys: pytest.CaptureFixture[str]) 
     assert run(["lab", "predict", "tensor-core-dissection", "--on", "H200"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  fp16, zeros")]
     assert line.endswith("not predicted")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_kernels_name_the_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """On a GPU before anything runs; a CPU has no kernels."""
+    bench = Bench(None, device, lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    bench.need_triton("a packing kernel")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    missing = pytest.raises(MissingExtraError, match="a packing kernel needs the package 'triton'")
+    with missing if device == "cuda" else nullcontext():
+        bench.need_triton("a packing kernel")

@@ -48,6 +48,11 @@ def test_fewer_tokens_travel_for_weights_that_do() -> None:
     assert held[1] - held[0] == pytest.approx(2 * weights)
 
 
+def test_tensor_parallel_ranks_hold_their_cut_of_the_copies() -> None:
+    held = [step(*words, tp=2).memory_parts[0]["working"] for words in ((), ("expert-shadowing:share=0.25",))]
+    assert held[1] - held[0] == pytest.approx(2 * 15 * 2 * EXPERT / 2)
+
+
 def test_no_copies_change_nothing_and_uneven_ranks_become_more_even() -> None:
     assert step("expert-shadowing:share=0").step_time_s.value == step().step_time_s.value
     times = [step("expert-shadowing:share=0.05,skew=2", imbalance=uneven).step_time_s.value for uneven in (1.0, 2.0)]

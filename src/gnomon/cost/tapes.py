@@ -13,7 +13,7 @@ from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Attention, Collective, Gemm, IndexScores, LatentDecode, Op, Scan
 from gnomon.graph.sizes import Shape
 from gnomon.graph.source_attention import SourceAttention
-from gnomon.graph.tape import ChunkedExchange, ChunkStage, Pieces, Tape, TapeNode
+from gnomon.graph.tape import COMBINE, DISPATCH, ChunkedExchange, ChunkStage, Pieces, Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
@@ -21,8 +21,6 @@ COMPUTE = (Gemm, Attention, SourceAttention, Scan, LatentDecode, IndexScores)
 """Operators that follow the clock."""
 HALF = 2.0
 """Bytes of a value of 16 bits."""
-DISPATCH, COMBINE = "ffn.dispatch", "ffn.combine"
-"""Nodes that exchange tokens with experts of other ranks."""
 Times = Mapping[Op, Floats]
 Factor = Callable[[Op], Floats | float]
 """What an operator's time is multiplied by: 1, or draws of its error."""

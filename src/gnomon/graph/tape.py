@@ -15,6 +15,8 @@ from gnomon.spec.recompute import NONE
 
 SOURCE, RESULT = "in", "out"
 """The names of the tensors a tape begins and ends with."""
+DISPATCH, COMBINE = "ffn.dispatch", "ffn.combine"
+"""Nodes that exchange tokens with experts of other ranks; what stands between them works on the rows of experts."""
 
 
 @dataclass(frozen=True, slots=True)

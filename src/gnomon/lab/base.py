@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, Self
 
 from gnomon.errors import InputError, unknown_name
@@ -11,6 +11,8 @@ from gnomon.spec import Chip
 from gnomon.units import parse_whole
 
 SCHEMA = "gnomon.lab/1"
+FP32_BYTES, BF16_BYTES = 4, 2
+"""Of a value."""
 DEFERRED = 0.01
 """Share of a repeat's seconds that may be left to do when it ends."""
 PREDICTIONS = ("prediction", "fit", "other kernel")
@@ -63,6 +65,11 @@ class LabRun:
     """Bytes of host memory it holds."""
     samples_s: tuple[float, ...] = ()
 
+    def each(self, count: int) -> LabRun:
+        """One of so many alike that were timed together."""
+        seconds = None if self.seconds is None else self.seconds / count
+        return replace(self, seconds=seconds, samples_s=tuple(sample / count for sample in self.samples_s))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sustained:
@@ -88,6 +95,19 @@ class LabRow:
     what: str
     shape: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "seconds"
+
+    def compared(
+        self, plain: LabRun, technique: LabRun, *, deferred_s: float, of_paper: bool = True,
+        shape: Mapping[str, Any] | None = None, amounts: Amounts | None = None,
+    ) -> Compared:  # fmt: skip
+        """The row with both runs; `shape` where the run adds to it. A gain of bytes is of those on the GPU unless
+        `amounts` says otherwise."""
+        if amounts is None and self.unit == "bytes":
+            amounts = Amounts(plain=plain.gpu_bytes, technique=technique.gpu_bytes)
+        return Compared(
+            what=self.what, shape=self.shape if shape is None else shape, unit=self.unit, amounts=amounts, plain=plain,
+            technique=technique, deferred_s=deferred_s, of_paper=of_paper,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ On the CPU everything runs in order and nothing is timed, so the same code can b
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.card import Card
-from gnomon.calibrate.timer import Timing, elapsed_s, time_call
-from gnomon.errors import CalibrationError
+from gnomon.calibrate.timer import REPLAYS, Timing, elapsed_s, time_call
+from gnomon.errors import CalibrationError, MissingExtraError
 from gnomon.lab.base import LabRun, Tell
 
 SEED = 20261115
@@ -22,6 +23,18 @@ AHEAD_CYCLES = 20_000_000
 """Cycles that the GPU is kept busy while calls are queued, some 10 ms."""
 QUEUED, QUEUED_SAMPLES, QUEUED_S = 20, 7, 0.03
 """Calls of a sample at most, samples, and seconds of a sample that suffice."""
+
+
+def untimed(repeats: int = 1, host_bytes: int = 0) -> LabRun:
+    """A run on a CPU, whose times mean nothing."""
+    return LabRun(seconds=None, spread=None, repeats=repeats, gpu_bytes=0, host_bytes=host_bytes)
+
+
+def device_run(timing: Timing | None, gpu_bytes: int = 0) -> LabRun:
+    """The run of a call that was timed in a CUDA graph."""
+    if timing is None:
+        return untimed()
+    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=gpu_bytes)
 
 
 class _Done:
@@ -38,6 +51,12 @@ class Bench:
         self.torch, self.device, self.tell, self.card = torch, device, tell, card
         self.timed = device == "cuda"
         self._clocks: list[float] = []
+
+    def need_triton(self, what: str) -> None:
+        """Raise where a kernel would be built for a GPU and Triton is missing; a CPU runs PyTorch's operators instead.
+        `what` says what needs it."""
+        if self.device == "cuda" and importlib.util.find_spec("triton") is None:
+            raise MissingExtraError("triton", "torch", what)
 
     def stream(self) -> Any:
         return self.torch.cuda.Stream() if self.timed else None
@@ -84,6 +103,11 @@ class Bench:
                 f"cannot allocate {count:,} values of pinned host memory: {reason}", hint=hint
             ) from None
 
+    def pinned_copy(self, values: Any) -> Any:
+        """A tensor's values in pinned host memory, once they are there."""
+        found = self.pinned(values.numel(), values.dtype).view(values.shape)
+        return found.copy_(values)
+
     def empty(self, *shape: int, dtype: Any) -> Any:
         return self.torch.empty(*shape, dtype=dtype, device=self.device)
 
@@ -98,6 +122,16 @@ class Bench:
         """Return cached memory to the driver."""
         if self.timed:
             self.torch.cuda.empty_cache()
+
+    @contextmanager
+    def tf32(self) -> Iterator[None]:
+        """GEMMs of fp32 operands on tensor cores."""
+        matmul = self.torch.backends.cuda.matmul
+        before, matmul.allow_tf32 = matmul.allow_tf32, True
+        try:
+            yield
+        finally:
+            matmul.allow_tf32 = before
 
     @contextmanager
     def peak(self) -> Iterator[Callable[[], int]]:
@@ -136,7 +170,7 @@ class Bench:
 
     def measured(self, samples: list[float], gpu_bytes: int, host_bytes: int = 0) -> LabRun:
         if not self.timed:
-            return LabRun(seconds=None, spread=None, repeats=len(samples), gpu_bytes=0, host_bytes=host_bytes)
+            return untimed(len(samples), host_bytes)
         timing = Timing.of(np.maximum(np.array(samples), 1e-9))
         return LabRun(
             seconds=timing.seconds,
@@ -160,10 +194,14 @@ class Bench:
         self._clocks.append(found.sm_hz)
         return found
 
+    def cold(self, call: Callable[[int], Any], copies: int, gpu_bytes: int = 0) -> LabRun:
+        """Device seconds of a call that takes turns with so many copies of its operands, in a CUDA graph."""
+        return device_run(self.kernel(call, copies), gpu_bytes)
+
     def queued(self, call: Callable[[], Any], gpu_bytes: int = 0) -> LabRun:
         """Device seconds of a call between others like it: launches are queued before the first one runs."""
         if not self.timed:
-            return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+            return untimed()
         call()
         count = max(1, min(QUEUED, int(QUEUED_S / self.seconds(call))))
 

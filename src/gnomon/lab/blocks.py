@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.lab.base import Check
+from gnomon.lab.base import BF16_BYTES, Check
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import attention_s, gemm_s, stream_s
 
 ROWS = (3, 1, 4, 4)
 """Weights of queries, keys and values; output; up; down, in squared widths."""
-BF16_BYTES = 2
 BACKWARD = 2.0
 """GEMMs of a backward pass over those of the forward."""
 
@@ -54,9 +53,7 @@ def drawn(bench: Bench, count: int, width: int, dtype: Any = None) -> list[Any]:
     found = []
     for _ in range(count):
         flat = bench.normal(parameters(width), dtype=dtype, generator=generator, scale=0.4 * width**-0.5)
-        host = bench.pinned(flat.numel(), dtype)
-        host.copy_(flat)
-        found.append(host)
+        found.append(bench.pinned_copy(flat))
     bench.synchronize()
     return found
 

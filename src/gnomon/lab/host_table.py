@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gnomon.catalog.hardware import node_of
 from gnomon.cost.machine import Machine
-from gnomon.lab.base import LabRun, Rates
+from gnomon.lab.base import FP32_BYTES, Rates
 from gnomon.lab.bench import SEED, Bench
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Pool
 
-FP32 = 4
 LINE = 32
 """Values of a line of 128 bytes."""
 CHUNK = 2**26
@@ -37,7 +36,7 @@ class HostTable:
 
     @classmethod
     def drawn(cls, bench: Bench, nbytes: int) -> HostTable:
-        torch, count = bench.torch, nbytes // FP32
+        torch, count = bench.torch, nbytes // FP32_BYTES
         flat, generator = bench.pinned(count, torch.float32), bench.generator(SEED + 61)
         for start in range(0, count, CHUNK):
             part = flat[start : start + CHUNK]
@@ -136,22 +135,16 @@ def gather_rates(table: HostTable, nbytes: int = PROBE_BYTES) -> dict[str, float
         return {}
     found = {}
     for name, width in ((SHORT_RATE, SHORT), (LONG_RATE, LONG)):
-        count = max(1, min(nbytes, FP32 * table.flat.numel()) // (FP32 * width))
+        count = max(1, min(nbytes, FP32_BYTES * table.flat.numel()) // (FP32_BYTES * width))
         out = bench.pinned(count * width, bench.torch.float32).view(count, width)
         calls = [partial(table.collect, width, index, out) for index in table.indices(width, count, PROBES)]
-        found[name] = FP32 * out.numel() / _least(bench, calls)
+        found[name] = FP32_BYTES * out.numel() / _least(bench, calls)
     return found
 
 
 def _least(bench: Bench, calls: Sequence[Callable[[], Any]]) -> float:
     calls[0]()
     return max(min(bench.seconds(call) for call in calls[1:]), 1e-9)
-
-
-def per_batch(run: LabRun, batches: int) -> LabRun:
-    """Of one batch among those timed together."""
-    seconds = None if run.seconds is None else run.seconds / batches
-    return replace(run, seconds=seconds, samples_s=tuple(sample / batches for sample in run.samples_s))
 
 
 def differing(table: HostTable, width: int, index: Any, found: Any) -> float:
@@ -161,8 +154,8 @@ def differing(table: HostTable, width: int, index: Any, found: Any) -> float:
 
 def collected_s(rates: Rates, rows: int, width: int) -> float:
     """Predicted seconds of a gather by the CPU, a row's between those of short and of long ones."""
-    short, long = FP32 * SHORT / rates[SHORT_RATE], FP32 * LONG / rates[LONG_RATE]
-    return rows * max(short + (long - short) * (width - SHORT) / (LONG - SHORT), FP32 * width / rates[LONG_RATE])
+    short, long = FP32_BYTES * SHORT / rates[SHORT_RATE], FP32_BYTES * LONG / rates[LONG_RATE]
+    return rows * max(short + (long - short) * (width - SHORT) / (LONG - SHORT), FP32_BYTES * width / rates[LONG_RATE])
 
 
 def read_s(chip: Chip, rows: int, width: int, *, aligned: bool) -> float:
@@ -170,6 +163,6 @@ def read_s(chip: Chip, rows: int, width: int, *, aligned: bool) -> float:
     import numpy as np
 
     machine = Machine(Pool.of(chip, 1, node=node_of(chip)), profile_for(chip))
-    given = {"rows": rows, "row_bytes": FP32 * width, "readers": 1, "unaligned": 0 if aligned else 1}
+    given = {"rows": rows, "row_bytes": FP32_BYTES * width, "readers": 1, "unaligned": 0 if aligned else 1}
     shape = {name: np.array([float(value)]) for name, value in given.items()}
     return float(machine.seconds("host_rows", "fp32", shape)[0])

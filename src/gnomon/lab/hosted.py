@@ -63,7 +63,7 @@ class HostStates:
 
     def __init__(self, bench: Bench, weights: list[Any]) -> None:
         torch = bench.torch
-        self.weights16 = [_pinned(bench, flat) for flat in weights]
+        self.weights16 = [bench.pinned_copy(flat) for flat in weights]
         self.states = [[flat.float().cpu(), *_zeros(torch, flat.numel())] for flat in weights]
         self._update = _Update(bench, torch.empty(weights[0].numel(), dtype=torch.float32))
 
@@ -81,7 +81,7 @@ class FileStates:
 
     def __init__(self, bench: Bench, weights: list[Any], folder: Path) -> None:
         torch = bench.torch
-        self.weights16 = [_pinned(bench, flat) for flat in weights]
+        self.weights16 = [bench.pinned_copy(flat) for flat in weights]
         self._size = weights[0].numel()
         self._files = [folder / f"{block}.states" for block in range(len(weights))]
         self._update = _Update(bench, torch.empty(self._size, dtype=torch.float32))
@@ -302,12 +302,6 @@ def disk_rates(bench: Bench, folder: Path, size: int) -> dict[str, float]:
     return took
 
 
-def _pinned(bench: Bench, flat: Any) -> Any:
-    host = bench.pinned(flat.numel(), bench.torch.bfloat16)
-    host.copy_(flat)
-    return host
-
-
 def _zeros(torch: Any, size: int, device: str = "cpu") -> list[Any]:
     return [torch.zeros(size, dtype=torch.float32, device=device) for _ in range(STATES - 1)]
 
@@ -323,7 +317,11 @@ def _write(file: Path, data: Any) -> None:
 
 
 def _read(file: Path, data: Any) -> None:
-    view = memoryview(data.numpy()).cast("B")
+    read_whole(file, memoryview(data.numpy()).cast("B"))
+
+
+def read_whole(file: Path, view: memoryview, *, dropped: bool = False) -> None:
+    """Fill a buffer from a file; `dropped` leaves nothing of it in the cache of files."""
     with file.open("rb", buffering=0) as source:
         at = 0
         while at < len(view):
@@ -331,3 +329,5 @@ def _read(file: Path, data: Any) -> None:
             if not got:
                 raise OSError(f"{file} ends at {at} of {len(view)} bytes")
             at += got
+        if dropped:
+            os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, captured
+from gnomon.calibrate.timer import captured
 from gnomon.cost.machine import Machine
 from gnomon.lab.base import LabRun, Rates
-from gnomon.lab.bench import Bench
+from gnomon.lab.bench import Bench, untimed
 from gnomon.lab.priced import attention_s, conv_s, gemm_s, stream_s
 
 ELEMENTWISE, GEMM, ATTENTION, VIEW = "kernel_launches_s", "gemm_launches_s", "attention_launches_s", "view_launches_s"
 RATES = (ELEMENTWISE, GEMM, ATTENTION, VIEW)
 CONV = "conv_launches_s"
 """Of convolutions with a bias."""
+TRITON = "triton_launches_s"
+"""Of Triton kernels, by those who have one."""
 PROBE, PROBES = 300, 5
 LEAST_S = 5e-3
 """Of a sample: calls are repeated until they take this long."""
@@ -59,10 +61,7 @@ def call_rate(bench: Bench, call: Call) -> float:
 
 def graphed(bench: Bench, call: Call) -> LabRun:
     """Device seconds of a call in a graph of many."""
-    timing = bench.kernel(lambda _: call(), 1)
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
+    return bench.cold(lambda _: call(), 1)
 
 
 def graphed_with_bytes(bench: Bench, call: Call, held: int = 0) -> LabRun:
@@ -78,7 +77,7 @@ def graphed_with_bytes(bench: Bench, call: Call, held: int = 0) -> LabRun:
 def repeated(bench: Bench, call: Call, samples: int = 5) -> LabRun:
     """Seconds of one call among others like it, launches included, from idle to idle."""
     if not bench.timed:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+        return untimed()
     call()
     count = max(1, min(2000, int(LEAST_S / bench.seconds(call))))
 

@@ -28,7 +28,11 @@ def gemm_s(machine: Machine, m: int, n: int, k: int, dtype: str = "bf16", batch:
 
 def stream_s(machine: Machine, read: float, written: float) -> float:
     """Seconds of an elementwise kernel that reads and writes so many bytes."""
-    stream = {"bytes_read": np.array([read]), "bytes_written": np.array([written]), "efficiency": np.ones(1)}
+    stream = {
+        "bytes_read": np.array([float(read)]),
+        "bytes_written": np.array([float(written)]),
+        "efficiency": np.ones(1),
+    }
     return float(machine.seconds("elementwise", "bf16", stream)[0])
 
 

@@ -32,9 +32,7 @@ def drawn_experts(bench: Bench, layers: int, experts: int, width: int, inner: in
     def one() -> Any:
         near = bench.normal(size, dtype=torch.bfloat16, generator=generator, scale=width**-0.5)
         near[2 * inner * width :] *= (width / inner) ** 0.5
-        host = bench.pinned(size, torch.bfloat16)
-        host.copy_(near)
-        return host
+        return bench.pinned_copy(near)
 
     return [[one() for _ in range(experts)] for _ in range(layers)]
 

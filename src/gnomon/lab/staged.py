@@ -11,6 +11,7 @@ from queue import Queue
 from typing import Any, Protocol
 
 from gnomon.lab.bench import Bench
+from gnomon.lab.hosted import read_whole
 
 GROUP = 128
 """Weights that share a scale."""
@@ -46,15 +47,7 @@ class Files:
         return self._folder / f"{index}.layer"
 
     def read(self, index: int, buffer: Any) -> None:
-        view = memoryview(buffer.numpy())
-        with self._path(index).open("rb", buffering=0) as source:
-            at = 0
-            while at < self.nbytes:
-                got = source.readinto(view[at:])
-                if not got:
-                    raise OSError(f"{self._path(index)} ends at {at} of {self.nbytes} bytes")
-                at += got
-            os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        read_whole(self._path(index), memoryview(buffer.numpy()), dropped=True)
 
 
 class Pageable:

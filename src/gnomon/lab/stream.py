@@ -79,6 +79,20 @@ def in_turn(bench: Bench, host: Sequence[Any], slot: Any) -> Iterator[Any]:
         yield slot
 
 
+def evenly(layers: int, count: int) -> frozenset[int]:
+    """So many of the layers, spread over all."""
+    return frozenset(i for i in range(layers) if (i + 1) * count // layers > i * count // layers)
+
+
+def some_streamed(bench: Bench, host: Sequence[Any], chosen: frozenset[int], slots: int) -> Iterator[Any]:
+    """Each layer's weights in turn, again and again: the chosen ones as they arrive, the others stay on the GPU."""
+    there = {i: flat.to(bench.device, copy=True) for i, flat in enumerate(host) if i not in chosen}
+    coming = WeightStream(bench, [host[i] for i in sorted(chosen)], slots).endless()
+    while True:
+        for i in range(len(host)):
+            yield next(coming) if i in chosen else there[i]
+
+
 def link_rates(bench: Bench) -> dict[str, float]:
     """Bytes per second of large copies each way, measured alone; nothing on a CPU."""
     if not bench.timed:

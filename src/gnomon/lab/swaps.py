@@ -17,6 +17,7 @@ TOKENS = 16
 WORD = 8
 """Bytes of the cache's elements, which nobody computes with."""
 PROBE, PROBE_BYTES, PROBES = 2000, 4096, 5
+COPIES = "driver_copy_launches_s"
 Copy = tuple[Any, Any, Any]
 """Destination, source and bytes: addresses on a GPU, tensors elsewhere."""
 
@@ -50,14 +51,14 @@ def planned(bench: Bench, to: Any, source: Any) -> Copy:
 
 
 def copy_rate(bench: Bench) -> dict[str, float]:
-    """Small copies per second that are issued one by one, measured alone; nothing on a CPU."""
+    """Small copies per second that the driver is given one by one, measured alone; nothing on a CPU."""
     if not bench.timed:
         return {}
     torch = bench.torch
     host, near = bench.pinned(PROBE_BYTES, torch.uint8), bench.empty(PROBE_BYTES, dtype=torch.uint8)
     issue, copies = async_copies(bench), [planned(bench, host, near)] * PROBE
     issue(copies)
-    return {"copy_launches_s": PROBE / min(bench.seconds(lambda: issue(copies)) for _ in range(PROBES))}
+    return {COPIES: PROBE / min(bench.seconds(lambda: issue(copies)) for _ in range(PROBES))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

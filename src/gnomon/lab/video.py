@@ -7,15 +7,15 @@ same; a temporal block sees one place at a time but for its norms, whose sums ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from gnomon.lab.base import BF16_BYTES
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import Tally
 from gnomon.lab.priced import conv_s
 
-BF16 = 2.0
 LATENT, COLOURS = 4, 3
 BLOCKS, MIDDLE = 3, 2
 """Residual blocks of a level, and before the first."""
@@ -210,7 +210,7 @@ class Walk:
     turns: bool
     fused: bool = False
     live: float = 0.0
-    peak: float = field(default=0.0)
+    peak: float = 0.0
 
     def make(self, size: float, beside: float = 0.0) -> float:
         """So many bytes that stay, others for a moment."""
@@ -222,7 +222,7 @@ class Walk:
         self.live -= sum(sizes)
 
     def conv(self, places: float, inputs: int, outputs: int, taps: int) -> float:
-        given, made = BF16 * places * inputs, BF16 * places * outputs
+        given, made = BF16_BYTES * places * inputs, BF16_BYTES * places * outputs
         turned = given + made if self.turns and taps > 1 else 0.0
         self.tally.device_s += conv_s(self.tally.machine, round(places), outputs, inputs, taps, turned=turned)
         if not self.fused:
@@ -245,7 +245,7 @@ class Walk:
 
     def spatial(self, places: float, piece: Piece) -> float:
         """From an input that is live; leaves its output."""
-        given, made = BF16 * places * piece.inputs, BF16 * places * piece.outputs
+        given, made = BF16_BYTES * places * piece.inputs, BF16_BYTES * places * piece.outputs
         first = self.normed(given)
         h = self.conv(places, piece.inputs, piece.outputs, 9)
         self.drop(first)
@@ -260,7 +260,7 @@ class Walk:
         return found
 
     def temporal(self, places: float, channels: int) -> float:
-        size = BF16 * places * channels
+        size = BF16_BYTES * places * channels
         first = self.normed(size, copied=size)
         h = self.conv(places, channels, channels, 3)
         self.drop(first)
@@ -282,7 +282,7 @@ class Walk:
 
     def over_time(self, places: float, channels: int) -> float:
         """A slice of rows: scaled in fp32, narrowed, activated in place, a convolution."""
-        size = BF16 * places * channels
+        size = BF16_BYTES * places * channels
         for read, written in ((1, 2), (2, 1), (1, 1)):
             self.tally.stream(read * size, written * size)
         wide = self.make(2 * size)
@@ -313,7 +313,7 @@ class VideoShape:
 
 def walked(walk: Walk, shape: VideoShape, count: int) -> Walk:
     """A pass; in slices, where there is more than one."""
-    x = walk.make(BF16 * shape.places(1) * LATENT)
+    x = walk.make(BF16_BYTES * shape.places(1) * LATENT)
     for piece in pieces(shape.base):
         run = _sliced if count > 1 and piece.kind != FIRST else _whole
         before, x = x, run(walk, shape, piece, count)
@@ -332,12 +332,12 @@ def _whole(walk: Walk, shape: VideoShape, piece: Piece, count: int = 1) -> float
         return walk.spatial(places, piece)
     if piece.kind == UP:
         big = 4 * places
-        walk.tally.stream(BF16 * places * piece.inputs, BF16 * big * piece.inputs)
-        wide = walk.make(BF16 * big * piece.inputs)
+        walk.tally.stream(BF16_BYTES * places * piece.inputs, BF16_BYTES * big * piece.inputs)
+        wide = walk.make(BF16_BYTES * big * piece.inputs)
         found = walk.conv(big, piece.inputs, piece.outputs, 9)
         walk.drop(wide)
         return found
-    first = walk.normed(BF16 * places * piece.inputs) if piece.kind == LAST else 0.0
+    first = walk.normed(BF16_BYTES * places * piece.inputs) if piece.kind == LAST else 0.0
     found = walk.conv(places, piece.inputs, piece.outputs, 9)
     walk.drop(first)
     return found
@@ -346,7 +346,7 @@ def _whole(walk: Walk, shape: VideoShape, piece: Piece, count: int = 1) -> float
 def _sliced(walk: Walk, shape: VideoShape, piece: Piece, count: int) -> float:
     """Slices of frames, each copied into the output."""
     grown = 2 * piece.scale if piece.kind == UP else piece.scale
-    made = walk.make(BF16 * shape.places(grown) * piece.outputs)
+    made = walk.make(BF16_BYTES * shape.places(grown) * piece.outputs)
     for part in parts(shape.frames, count):
         few = VideoShape(frames=part.stop - part.start, rows=shape.rows, columns=shape.columns, base=shape.base)
         found = _whole(walk, few, piece)
@@ -358,7 +358,7 @@ def _sliced(walk: Walk, shape: VideoShape, piece: Piece, count: int) -> float:
 def _temporal_in_place(walk: Walk, shape: VideoShape, piece: Piece, count: int) -> None:
     """Slices of rows."""
     rows, places = shape.rows * piece.scale, shape.places(piece.scale)
-    size = BF16 * places * piece.outputs
+    size = BF16_BYTES * places * piece.outputs
     inner = walk.make(size)
     for reads in (1, 2):
         walk.sums(size, shape.frames)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
+from gnomon.lab.base import BF16_BYTES
 from gnomon.lab.bench import Bench
 from gnomon.lab.launches import Tally
 
-BF16 = 2.0
 CLASSES = 1000
 KEYS = 16
 """Channels of queries and of keys of SHViT's single head."""
@@ -38,7 +38,7 @@ class Counting:
     def passes(self, channels: float, *reads: float, places: int = 0) -> None:
         """Elementwise kernels that write so many channels once and read them so often, one kernel each; compiled, one
         kernel of the first."""
-        size = BF16 * channels * (places or self.places)
+        size = BF16_BYTES * channels * (places or self.places)
         for read in reads[: 1 if self.fused else None]:
             self.tally.stream(read * size, size)
 
@@ -193,7 +193,7 @@ class Merging:
         for layer in self._before:
             side = layer.count(Counting(counting.tally, counting.images, side, counting.fused))
         after = Counting(counting.tally, counting.images, side, counting.fused)
-        after.tally.stream(BF16 * self._inner * after.places, BF16 * self._inner * after.images)
+        after.tally.stream(BF16_BYTES * self._inner * after.places, BF16_BYTES * self._inner * after.images)
         for layer in self._weigh:
             layer.count(Counting(counting.tally, counting.images, 1, counting.fused))
         if not counting.fused:
@@ -215,7 +215,7 @@ class Pooled:
         return torch.nn.functional.linear(x.mean((2, 3)), next(weights), next(weights))
 
     def count(self, counting: Counting) -> int:
-        counting.tally.stream(BF16 * self.width * counting.places, BF16 * self.width * counting.images)
+        counting.tally.stream(BF16_BYTES * self.width * counting.places, BF16_BYTES * self.width * counting.images)
         counting.tally.gemm(counting.images, CLASSES, self.width)
         return 1
 

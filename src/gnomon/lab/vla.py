@@ -11,17 +11,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.cost.machine import Machine
+from gnomon.lab.base import BF16_BYTES
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.eager_ops import NORM, ROTATION, rms_norm, rotary_angles, rotated
 from gnomon.lab.launches import Tally
 from gnomon.lab.priced import shared_attention_s
 
-BF16 = 2.0
 ACTION = 32
 """Values of an action."""
 STEP = 0.1
-EPSILON = 1e-6
+EPSILON, BASE = 1e-6, 10_000.0
+"""Of norms, and of the rotary embedding."""
 Weights = Mapping[str, Any]
 Run = Callable[..., Any]
+Moved = Sequence[tuple[float, float]]
+"""Reads and writes of kernels, in what the first is given."""
+ONE_KERNEL: Moved = ((1, 1),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +104,10 @@ class Layers:
     shape: VlaShape
 
     def norm(self, x: Any, gain: Any) -> Any:
-        """As Hugging Face's modules have it."""
-        wide = x if x.dtype == self.torch.float64 else x.float()
-        scaled = wide * self.torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
-        return gain * scaled.to(x.dtype)
+        return rms_norm(self.torch, x, gain, EPSILON)
 
     def turned(self, x: Any, angles: tuple[Any, Any]) -> Any:
-        first, second = x.chunk(2, -1)
-        return x * angles[0] + self.torch.cat((-second, first), -1) * angles[1]
+        return rotated(self.torch, x, angles)
 
     def attended(self, query: Any, key: Any, value: Any) -> Any:
         mixed = self.torch.nn.functional.scaled_dot_product_attention(
@@ -207,15 +208,10 @@ def drawn(bench: Bench, shape: VlaShape, dtype: Any) -> Vla:
         "out": linear(ACTION, shape.expert_width),
     }
     layers = Layers(torch, shape)
-    angles = {count: _angles(bench, count, shape.head_dim, dtype) for count in (shape.prefix, shape.actions)}
+    angles = {
+        count: rotary_angles(bench, count, shape.head_dim, BASE, dtype) for count in (shape.prefix, shape.actions)
+    }
     return Vla(torch, shape, weights, ends, angles, layers.vision, layers.gemma)
-
-
-def _angles(bench: Bench, tokens: int, dim: int, dtype: Any, base: float = 10_000.0) -> tuple[Any, Any]:
-    torch = bench.torch
-    rates = base ** (-torch.arange(0, dim, 2, device=bench.device) / dim)
-    angle = (torch.arange(tokens, device=bench.device)[:, None] * rates).repeat(1, 2)
-    return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 def joined(plain: Vla) -> Vla:
@@ -272,14 +268,14 @@ class Counted:
         step.gemm(shape.actions, shape.expert_width, ACTION)
         step.gemm(shape.actions, ACTION, shape.expert_width)
         for _ in range(4):  # narrowed, widened, scaled and added
-            step.stream(BF16 * shape.actions * ACTION, BF16 * shape.actions * ACTION)
+            step.stream(BF16_BYTES * shape.actions * ACTION, BF16_BYTES * shape.actions * ACTION)
         found.add(step, shape.steps)
         return found
 
     def vision(self) -> Tally:
         shape, rows, found = self.shape, self.shape.prefix, Tally(self.machine, views=16)
-        width, inner, size = shape.vision_width, shape.vision_inner, BF16 * rows * shape.vision_width
-        self._residuals(found, size, norm=1)
+        width, inner, size = shape.vision_width, shape.vision_inner, BF16_BYTES * rows * shape.vision_width
+        self._residuals(found, size, norm=ONE_KERNEL)
         for columns in [3 * width] if self.joined else [width] * 3:
             found.gemm(rows, columns, width)
         dim = width // shape.vision_heads
@@ -287,28 +283,28 @@ class Counted:
         found.gemm(rows, width, width)
         found.gemm(rows, inner, width)
         found.gemm(rows, width, inner)
-        found.stream(BF16 * rows * inner, BF16 * rows * inner)
+        found.stream(BF16_BYTES * rows * inner, BF16_BYTES * rows * inner)
         return found
 
     def gemma(self, rows: int, before: int, width: int, inner: int) -> Tally:
-        shape, found, size = self.shape, Tally(self.machine, views=24), BF16 * rows * width
-        self._residuals(found, size, norm=1 if self.joined else 8)
+        shape, found, size = self.shape, Tally(self.machine, views=24), BF16_BYTES * rows * width
+        self._residuals(found, size, norm=ONE_KERNEL if self.joined else NORM)
         heads, one = shape.heads * shape.head_dim, shape.head_dim
         for columns in [heads + 2 * one] if self.joined else [heads, one, one]:
             found.gemm(rows, columns, width)
         for columns in [heads + one] if self.joined and not self.compiled else [heads, one]:
-            turned = BF16 * rows * columns
-            for share in (1.0,) if self.compiled else (0.5, 1.0, 1.0, 1.0, 2.0):
-                found.stream(share * turned, turned)
+            turned = BF16_BYTES * rows * columns
+            for read, written in ONE_KERNEL if self.compiled else ROTATION:
+                found.stream(read * turned, written * turned)
         if before:
-            both = BF16 * (before + rows) * one
+            both = BF16_BYTES * (before + rows) * one
             for _ in range(2):
                 found.stream(both, both)
         self._attention(found, 1, shape.heads, 1, (rows, before + rows), shape.head_dim)
         found.gemm(rows, width, heads)
         for columns in [2 * inner] if self.joined else [inner, inner]:
             found.gemm(rows, columns, width)
-        wide = BF16 * rows * inner
+        wide = BF16_BYTES * rows * inner
         if not self.compiled:
             found.stream(wide, wide)
         found.stream(2 * wide, wide)
@@ -322,14 +318,12 @@ class Counted:
         found.flops += 4.0 * sequences * heads * tokens[0] * tokens[1] * dim
         found.attentions += 1
 
-    def _residuals(self, found: Tally, size: float, norm: int) -> None:
-        """Two norms, of so many kernels each, and two sums; compiled, a sum and the norm after it are one."""
+    def _residuals(self, found: Tally, size: float, norm: Moved) -> None:
+        """Two norms, of kernels that move so much, and two sums; compiled, a sum and the norm after it are one."""
         for _ in range(2):
             if self.compiled:
                 found.stream(2 * size, 2 * size)
                 continue
             found.stream(2 * size, size)
-            # Eight: to fp32, squared, averaged, a sum, a root, scaled, back to bf16, times its gain.
-            moved = ((1, 2), (2, 2), (2, 0), (0, 0), (0, 0), (2, 2), (2, 1), (1, 1)) if norm > 1 else ((1, 1),)
-            for read, written in moved:
+            for read, written in norm:
                 found.stream(read * size, written * size)

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from gnomon.engines.training.case import TrainingCase
 from gnomon.graph.layers import NodePass, Writer
-from gnomon.graph.tape import Chunking, TapeNode
+from gnomon.graph.tape import COMBINE, DISPATCH, Chunking, TapeNode
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
 
 BEST = "best"
 DEGREES = ("2", "4", "8")
-DISPATCH, COMBINE = "ffn.dispatch", "ffn.combine"
-"""Nodes that exchange tokens with experts of other ranks; what stands between them works on the rows of experts."""
 
 
 class ExpertOverlap(Technique[TrainingCase]):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.grid import PARTS, encoded
 from gnomon.graph.layers import NodePass, Writer
-from gnomon.graph.ops import Collective, Op
 from gnomon.graph.popularity import placed
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import MoeFfn
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
-
-EXCHANGES = ("ffn.dispatch", "ffn.combine")
+from gnomon.techniques.exchanges import fewer_exchanged
 
 
 class ExpertPlacement(Technique[TrainingCase]):
@@ -69,20 +66,9 @@ class ExpertPlacement(Technique[TrainingCase]):
             if part != "layer" or ranks == 1:
                 return nodes
             share = (1 - max(local, 1 / ranks)) / (1 - 1 / ranks)
-            return [
-                replace(node, forward=tuple(_fewer(op, share) for op in node.forward),
-                        dgrad=tuple(_fewer(op, share) for op in node.dgrad))
-                if node.name in EXCHANGES else node
-                for node in nodes
-            ]  # fmt: skip
+            return [fewer_exchanged(node, share) for node in nodes]
 
         return nearer
-
-
-def _fewer(op: Op, share: float) -> Op:
-    if not isinstance(op, Collective) or op.op != "all_to_all":
-        return op
-    return replace(op, bytes_per_row=op.bytes_per_row * share)
 
 
 TECHNIQUES = (ExpertPlacement(),)

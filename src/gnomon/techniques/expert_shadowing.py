@@ -11,14 +11,13 @@ from gnomon.engines.training import RankMemory
 from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.grid import PARTS
 from gnomon.graph.layers import NodePass, Writer
-from gnomon.graph.ops import Collective, Op
+from gnomon.graph.ops import Collective
 from gnomon.graph.popularity import visit_shares
-from gnomon.graph.tape import TapeNode
+from gnomon.graph.tape import DISPATCH, TapeNode
 from gnomon.spec import Block, MoeFfn
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
+from gnomon.techniques.exchanges import fewer_exchanged
 
-EXCHANGES = ("ffn.dispatch", "ffn.combine")
-FIRST = "ffn.dispatch"
 HALF_BYTES = 2.0
 
 
@@ -64,31 +63,33 @@ class ExpertShadowing(Technique[TrainingCase]):
         ffn = next(iter(_mixtures(case.model.blocks)), None)
         if ffn is None:
             return None
-        count, stays = _copied(ffn, values), _local(ffn, values)
-        each = HALF_BYTES * (3 if ffn.gated else 2) * (ffn.latent or case.model.hidden) * ffn.inner
+        count, stays, each = _copied(ffn, values), _local(ffn, values), _expert_bytes(ffn, case)
 
         def shadowed(part: str, nodes: list[TapeNode], writer: Writer) -> list[TapeNode]:
-            if part != "layer" or not count or not any(node.name == FIRST for node in nodes):
+            if part != "layer" or not count or not any(node.name == DISPATCH for node in nodes):
                 return nodes
             own = _fetched(writer, count * each / writer.cut.expert_tp)
             return [
-                new for node in nodes for new in ((own,) if node.name == FIRST else ()) + (_fewer(node, 1 - stays),)
+                new
+                for node in nodes
+                for new in ((own,) if node.name == DISPATCH else ()) + (fewer_exchanged(node, 1 - stays),)
             ]
 
         return shadowed
 
     def memory(self, used: RankMemory, case: TrainingCase, values: Values) -> RankMemory:
         """Weights and gradients of one layer's copies: each layer's go before the next one's come."""
-        found = _mixtures(case.model.blocks)
-        matrices = sum(
-            _copied(ffn, values) * (3 if ffn.gated else 2) * (ffn.latent or case.model.hidden) * ffn.inner
-            for ffn in found
-        )
-        return replace(used, working=np.asarray(used.working + 2 * HALF_BYTES * matrices))
+        size = sum(_copied(ffn, values) * _expert_bytes(ffn, case) for ffn in _mixtures(case.model.blocks))
+        return replace(used, working=np.asarray(used.working + 2 * size / case.plans.expert_tp))
 
 
 def _mixtures(blocks: tuple[Block, ...]) -> list[MoeFfn]:
     return list({block.ffn: None for block in blocks if isinstance(block.ffn, MoeFfn)})
+
+
+def _expert_bytes(ffn: MoeFfn, case: TrainingCase) -> float:
+    """Weights, or gradients, of an expert in 16 bits."""
+    return HALF_BYTES * (3 if ffn.gated else 2) * (ffn.latent or case.model.hidden) * ffn.inner
 
 
 def _copied(ffn: MoeFfn, values: Values) -> int:
@@ -112,19 +113,6 @@ def _fetched(writer: Writer, size: float) -> TapeNode:
     )
     back = (replace(there, name="ffn.shadows.again"), replace(there, name="ffn.shadows.reduce", op="reduce_scatter"))
     return TapeNode(name="ffn.shadows", forward=(there,), dgrad=back, detached=True)
-
-
-def _fewer(node: TapeNode, share: float) -> TapeNode:
-    if node.name not in EXCHANGES:
-        return node
-    forward, dgrad = (tuple(_scaled(op, share) for op in ops) for ops in (node.forward, node.dgrad))
-    return replace(node, forward=forward, dgrad=dgrad)
-
-
-def _scaled(op: Op, share: float) -> Op:
-    if not isinstance(op, Collective) or op.op != "all_to_all":
-        return op
-    return replace(op, bytes_per_row=op.bytes_per_row * share)
 
 
 TECHNIQUES = (ExpertShadowing(),)

@@ -11,7 +11,7 @@ from gnomon.graph.ops import Collective, Elementwise, Experts, Gemm, Op, Rows
 from gnomon.graph.routing import TokenRouting
 from gnomon.graph.streams import streamed
 from gnomon.graph.style import Stream
-from gnomon.graph.tape import TapeNode
+from gnomon.graph.tape import COMBINE, DISPATCH, TapeNode
 from gnomon.spec import MoeFfn
 from gnomon.spec.training import ALL_TO_ALL, ONCE_NARROW
 
@@ -41,7 +41,7 @@ def one_kernel(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator
     yield writer.linear("ffn.router", "", read, {"ffn.scores": ffn.experts}, hidden, rows, dtype=dtype)
     chosen = Stream(1, 2 * ffn.topk / ffn.experts, 0, 0)
     yield writer.elementwise("ffn.choose", chosen, ffn.experts, ("ffn.scores",), {}, False, rows)
-    yield from _met(writer, "ffn.dispatch", "all_gather", _dispatched_bytes(writer, ffn))
+    yield from _met(writer, DISPATCH, "all_gather", _dispatched_bytes(writer, ffn))
     stored = writer.stored("expert_up")
     kernel = Experts(
         name="ffn.experts",
@@ -55,7 +55,7 @@ def one_kernel(writer: Writer, ffn: MoeFfn, read: str, written: str) -> Iterator
         ranks=cut.ep,
     )
     yield TapeNode(name=kernel.name, forward=(kernel,), reads=(read,), writes=(written,))
-    yield from _met(writer, "ffn.combine", "reduce_scatter", hidden * writer.value)
+    yield from _met(writer, COMBINE, "reduce_scatter", hidden * writer.value)
 
 
 def joined(writer: Writer) -> Iterator[TapeNode]:
@@ -184,7 +184,7 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
     else:
         yield writer.rowed("ffn.permute", writer.style.permute, hidden, (read,), now, False, _sent_rows(writer, ffn))
     if cut.ep > 1:
-        node = _sent(writer, "ffn.dispatch", "all_to_all", now, "arrived", _exchanged(writer, ffn), ffn)
+        node = _sent(writer, DISPATCH, "all_to_all", now, "arrived", _exchanged(writer, ffn), ffn)
         yield replace(node, awaited=_awaits(writer))
         now = "arrived"
     if cut.expert_tp > 1:
@@ -247,7 +247,7 @@ def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
         yield node
         now = "parted"
     if cut.ep > 1:
-        yield _sent(writer, "ffn.combine", "all_to_all", now, "returned", rows, ffn)
+        yield _sent(writer, COMBINE, "all_to_all", now, "returned", rows, ffn)
         now, rows = "returned", _sent_rows(writer, ffn)
         writer.sizes[now] = hidden * writer.value * rows.factor
     if writer.style.unpermute is None:
@@ -262,11 +262,11 @@ def _dispatch_once(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode
     """A token is sent once to each rank that has some of its experts, and copied there (DeepEP): as it is, or cast to
     eight bits with a scale per block, and so is the gradient of what comes back."""
     size = _wide(writer, ffn) * writer.value
-    there = _once(writer, ffn, "ffn.dispatch", writer.cut.dispatch == ONCE_NARROW)
+    there = _once(writer, ffn, DISPATCH, writer.cut.dispatch == ONCE_NARROW)
     back = _once(writer, ffn, "ffn.dispatch.by_input", narrow=False)
     writer.sizes["arrived"] = size * _exchanged(writer, ffn).factor * _first_copies(writer, ffn)
     awaited = _awaits(writer)
-    yield TapeNode(name="ffn.dispatch", forward=there, dgrad=back, reads=(read,), writes=("arrived",), awaited=awaited)
+    yield TapeNode(name=DISPATCH, forward=there, dgrad=back, reads=(read,), writes=("arrived",), awaited=awaited)
     rows = rows_of(writer, ffn)
     copied = Elementwise(
         name="ffn.sort", rows=rows, read_per_row=size * _first_copies(writer, ffn), written_per_row=size
@@ -283,9 +283,9 @@ def _combine_once(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNod
     summed = Elementwise(name="ffn.unsort", rows=rows, read_per_row=size, written_per_row=size * first)
     writer.sizes["unsorted"], writer.sizes[written] = size * rows.factor * first, size * writer.cut.share
     yield TapeNode(name="ffn.unsort", forward=(summed,), reads=("given",), writes=("unsorted",))
-    there = _once(writer, ffn, "ffn.combine", narrow=False)
+    there = _once(writer, ffn, COMBINE, narrow=False)
     back = _once(writer, ffn, "ffn.combine.by_input", writer.cut.dispatch == ONCE_NARROW)
-    yield TapeNode(name="ffn.combine", forward=there, dgrad=back, reads=("unsorted",), writes=(written,))
+    yield TapeNode(name=COMBINE, forward=there, dgrad=back, reads=("unsorted",), writes=(written,))
 
 
 def _first_copies(writer: Writer, ffn: MoeFfn) -> float:

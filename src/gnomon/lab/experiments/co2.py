@@ -9,8 +9,9 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
+    BF16_BYTES,
+    FP32_BYTES,
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -27,7 +28,6 @@ from gnomon.spec import Chip
 
 LR, OUTER_MOMENTUM, OUTER_RATE = 0.05, 0.2, 1.0
 """0.2 as in the authors' example (github.com/weigao266/fairseq-CO2)."""
-FP32_BYTES, BF16_BYTES = 4, 2
 STEP_RATE = 1e-3
 MULTIPLES = (1, 4)
 """Sequences, in those of the smallest step."""
@@ -261,7 +261,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             runs.append(bench.wall(call, sizes["repeats"]))
             del call
         plain, mine = runs
-        compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+        compared.append(row.compared(plain, mine, deferred_s=0.0))
     facts = {"block_bytes": blocks.block_bytes(sizes["width"])}
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=NOTES)
 

@@ -9,6 +9,7 @@ from typing import Any
 from gnomon.cost.machine import Machine
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.eager_ops import NORM, ROTATION, rms_norm, rotary_angles, rotated
 from gnomon.lab.launches import RATES, Tally, launch_rates, replayable
 from gnomon.lab.priced import torch_machine
 from gnomon.lab.ways import close
@@ -20,7 +21,8 @@ KV_SHARE, FFN = 4, 4
 VOCABULARY = 128256
 SHORT = 8
 """A short prompt has the tokens of a long one over this."""
-EPSILON = 1e-5
+EPSILON, BASE = 1e-5, 500_000.0
+"""Of norms, and of the rotary embedding, as in Llama-3.2-1B."""
 VIEWS = 24
 """Of a layer: views, transposes and slices, which launch nothing; those inside linear layers count half."""
 BOUND, REPLAYED = 0.5, 0.05
@@ -38,14 +40,7 @@ class _Decoder:
     gain: Any
 
     def norm(self, x: Any) -> Any:
-        wide = x if x.dtype == self.torch.float64 else x.float()
-        scaled = wide * self.torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
-        return self.gain * scaled.to(x.dtype)
-
-    def turned(self, x: Any, cosine: Any, sine: Any) -> Any:
-        """Rotary embedding."""
-        first, second = x.chunk(2, -1)
-        return x * cosine + self.torch.cat((-second, first), -1) * sine
+        return rms_norm(self.torch, x, self.gain, EPSILON)
 
     def attended(self, x: Any, layer: Mapping[str, Any], angles: tuple[Any, Any]) -> Any:
         functional, (batch, tokens, width) = self.torch.nn.functional, x.shape
@@ -54,7 +49,7 @@ class _Decoder:
             functional.linear(x, layer[name]).view(batch, tokens, -1, dim).transpose(1, 2)
             for name in ("query", "key", "value")
         )
-        query, key = self.turned(query, *angles), self.turned(key, *angles)
+        query, key = rotated(self.torch, query, angles), rotated(self.torch, key, angles)
         key, value = (
             each[:, :, None].expand(-1, -1, self.heads // each.shape[1], -1, -1).reshape(query.shape)
             for each in (key, value)
@@ -91,12 +86,12 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             prompt = torch.randint(
                 0, model.table.shape[0], (batch, tokens), device=bench.device, generator=bench.generator(SEED + 91)
             )
-            angles = _angles(bench, tokens, sizes["width"] // sizes["heads"])
+            angles = rotary_angles(bench, tokens, sizes["width"] // sizes["heads"], BASE, torch.bfloat16)
             if not compared:
                 checks.append(_against_fp64(model, prompt, angles))
             (eager, replayed), (plain, mine) = _timed(bench, model, prompt, angles, sizes["repeats"])
             checks.append(close(f"{batch} x {tokens} tokens, replayed from eager", replayed, eager, REPLAYED))
-            compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+            compared.append(row.compared(plain, mine, deferred_s=0.0))
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, _bound(compared)))
 
 
@@ -139,13 +134,6 @@ def _drawn(bench: Bench, sizes: Mapping[str, int]) -> _Decoder:
     return _Decoder(torch, sizes["heads"], tuple(layers), weights(min(VOCABULARY, 64 * width), width), gain)
 
 
-def _angles(bench: Bench, tokens: int, dim: int, base: float = 500_000.0) -> tuple[Any, Any]:
-    torch = bench.torch
-    rates = base ** (-torch.arange(0, dim, 2, device=bench.device) / dim)
-    angle = (torch.arange(tokens, device=bench.device)[:, None] * rates).repeat(1, 2)
-    return angle.cos().to(torch.bfloat16), angle.sin().to(torch.bfloat16)
-
-
 def _against_fp64(model: _Decoder, prompt: Any, angles: tuple[Any, Any]) -> Check:
     double = model.torch.float64
     truth = model.to(double)(prompt[:, :32], tuple(angle[:32].to(double) for angle in angles))
@@ -178,7 +166,7 @@ def _tally(machine: Machine, shape: Mapping[str, Any]) -> Tally:
         _norm(layer, size)
         layer.stream(2 * size, size)  # the residual
     for share in (1, KV_SHARE):  # rotary embedding of queries and of keys
-        for read, written in ((0.5, 0.5), (1, 1), (1, 1), (1, 1), (2, 1)):
+        for read, written in ROTATION:
             layer.stream(read * size / share, written * size / share)
         layer.stream(size / KV_SHARE, size)  # keys, or values, repeated for their query heads
     for n, k in ((width, width), (width, width), (FFN * width, width), (FFN * width, width), (width, FFN * width)):
@@ -196,8 +184,7 @@ def _tally(machine: Machine, shape: Mapping[str, Any]) -> Tally:
 
 
 def _norm(tally: Tally, size: float) -> None:
-    """To fp32, squared, averaged, a sum, a root, scaled, back to bf16, times its weights."""
-    for read, written in ((1, 2), (2, 2), (2, 0), (0, 0), (0, 0), (2, 2), (2, 1), (1, 1)):
+    for read, written in NORM:
         tally.stream(read * size, written * size)
 
 

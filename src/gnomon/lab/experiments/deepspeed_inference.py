@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.lab import blocks
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Check, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import Bench
 from gnomon.lab.priced import copy_bytes_s, stream_s, torch_machine
-from gnomon.lab.stream import WeightStream, link_rates
+from gnomon.lab.stream import evenly, link_rates, some_streamed
 from gnomon.spec import Chip
 
 SLOTS = 2
@@ -29,16 +29,15 @@ class Split:
 
     @property
     def streamed(self) -> frozenset[int]:
-        """Layers that are streamed, evenly spread over the others."""
-        count = self.layers - self.kept
-        return frozenset(i for i in range(self.layers) if (i + 1) * count // self.layers > i * count // self.layers)
+        """Layers that are streamed."""
+        return evenly(self.layers, self.layers - self.kept)
 
 
 def split(shape: Mapping[str, Any], way: str) -> Split:
     """Layers kept and sequences decoded at once within the budget."""
     width, layers = int(shape["width"]), int(shape["layers"])
     each, budget = blocks.block_bytes(width), int(shape["budget_mb"]) * 10**6
-    cache = 2 * blocks.BF16_BYTES * width * int(shape["context"]) * layers
+    cache = 2 * BF16_BYTES * width * int(shape["context"]) * layers
     kept = min(layers - 1, max(0, int(KEPT_SHARE * budget / each) - SLOTS)) if way == PARTIAL else 0
     room = budget - (kept + SLOTS) * each
     return Split(layers=layers, kept=kept, sequences=max(1, int(room / cache)))
@@ -77,11 +76,7 @@ def decoded(torch: Any, x: Any, flat: Any, cache: Any, heads: int) -> Any:
 
 def _weights(bench: Bench, host: Sequence[Any], chosen: Split) -> Iterator[Any]:
     """Each layer's weights in turn: those that stay, and the others as they arrive."""
-    there = {i: flat.to(bench.device, copy=True) for i, flat in enumerate(host) if i not in chosen.streamed}
-    coming = WeightStream(bench, [host[i] for i in sorted(chosen.streamed)], SLOTS).endless()
-    while True:
-        for i in range(len(host)):
-            yield next(coming) if i in chosen.streamed else there[i]
+    return some_streamed(bench, host, chosen.streamed, SLOTS)
 
 
 def _caches(bench: Bench, shape: Mapping[str, Any], sequences: int) -> list[Any]:
@@ -110,8 +105,8 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     for way in (PARTIAL, FULL):
         per = split(sizes, way).sequences
         facts[f"sequences, {way}"], facts[f"layers kept, {way}"] = per, split(sizes, way).kept
-        runs[way] = _each(runs[way], per)
-    compared = Compared(what=row.what, shape=row.shape, plain=runs[PARTIAL], technique=runs[FULL], deferred_s=0.0)
+        runs[way] = runs[way].each(per)
+    compared = row.compared(runs[PARTIAL], runs[FULL], deferred_s=0.0)
     return Findings(checks=tuple(checks), compared=(compared,), facts=facts, notes=NOTES)
 
 
@@ -130,18 +125,6 @@ def _timed(bench: Bench, host: Sequence[Any], chosen: Split, sizes: Mapping[str,
     output = decoder.step(x, weights).cpu()
     step: Callable[[], Any] = lambda: decoder.step(x, weights)  # noqa: E731
     return output, bench.wall(step, sizes["repeats"], host_bytes=len(host) * blocks.block_bytes(sizes["width"]))
-
-
-def _each(run: LabRun, sequences: int) -> LabRun:
-    """The same run by the sequence."""
-    return LabRun(
-        seconds=run.seconds / sequences if run.seconds else None,
-        spread=run.spread,
-        repeats=run.repeats,
-        gpu_bytes=run.gpu_bytes,
-        host_bytes=run.host_bytes,
-        samples_s=tuple(sample / sequences for sample in run.samples_s),
-    )
 
 
 def _few(bench: Bench, host: Sequence[Any], sizes: Mapping[str, int], wanted: Any, count: int) -> Check:
@@ -181,7 +164,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     each = {}
     for way in (PARTIAL, FULL):
         chosen = split(shape, way)
-        cache = 2.0 * blocks.BF16_BYTES * width * context * chosen.sequences
+        cache = 2.0 * BF16_BYTES * width * context * chosen.sequences
         tokens = blocks.forward_s(machine, width, heads, chosen.sequences, 1)
         compute = chosen.layers * (tokens + stream_s(machine, cache, 0.0))
         copies = len(chosen.streamed) * blocks.block_bytes(width) / copy_bytes_s(chip)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -11,8 +10,21 @@ from functools import partial
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.errors import InputError, MissingExtraError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.errors import InputError
+from gnomon.lab.base import (
+    BF16_BYTES,
+    FP32_BYTES,
+    Check,
+    Compared,
+    Experiment,
+    Findings,
+    LabClaim,
+    LabRow,
+    LabRun,
+    Predicted,
+    Rates,
+    Size,
+)
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import attention_s, gemm_s, shared_attention_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
@@ -31,7 +43,6 @@ KERNELS = ((1, 4), (2, 4), (2, 8))
 SPARSE = "chosen blocks"
 BOUND = 0.1
 """Of the outputs' root mean square, the largest difference: bf16 in and out, shares of keys in bf16; 0.04 on a CPU."""
-BF16, FP32 = 2.0, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +142,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         raise InputError(f"{sizes['tokens']} tokens make no blocks", where="--size tokens", hint=hint)
     if sizes["heads"] % (2 * KV_HEADS):
         raise InputError(f"{sizes['heads']} heads are no multiple of 4", where="--size heads", hint="Give 4, 8 or 16.")
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "attention over chosen blocks on a GPU")
+    bench.need_triton("attention over chosen blocks on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
@@ -149,9 +159,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         if plain and mine:
             shape = dict(row.shape) | {"way": mine, "plain_way": plain, "ways_s": _seconds(ways.runs)}
             runs = ways.runs
-            compared.append(
-                Compared(what=row.what, shape=shape, plain=runs[plain], technique=runs[mine], deferred_s=0.0)
-            )
+            compared.append(row.compared(runs[plain], runs[mine], deferred_s=0.0, shape=shape))
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
 
@@ -231,11 +239,11 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
 def _choice_s(machine: Machine, tokens: int, heads: int) -> float:
     """Means of queries over heads, then over a block; of keys over both kinds of blocks, of values over one; a GEMM,
     and what finds the largest, which reads scores as a sort by digits does."""
-    side, shared, blocks = BF16 * tokens * DIM, KV_HEADS * BF16 * tokens * DIM, tokens // BLOCK
+    side, shared, blocks = BF16_BYTES * tokens * DIM, KV_HEADS * BF16_BYTES * tokens * DIM, tokens // BLOCK
     pooled = stream_s(machine, heads * side, shared) + 4 * stream_s(machine, shared, shared / COMPRESSED)
-    scores = FP32 * KV_HEADS * blocks**2
+    scores = FP32_BYTES * KV_HEADS * blocks**2
     found = gemm_s(machine, blocks, blocks, DIM, "fp32", batch=KV_HEADS) + 4 * stream_s(machine, scores, 0.0)
-    return pooled + found + stream_s(machine, FP32 * blocks * CHOSEN, FP32 * blocks * CHOSEN)
+    return pooled + found + stream_s(machine, FP32_BYTES * blocks * CHOSEN, FP32_BYTES * blocks * CHOSEN)
 
 
 EXPERIMENT = Experiment(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.lab.base import (
-    Amounts,
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -25,6 +25,7 @@ from gnomon.lab.expert_caches import (
     GUESSED,
     LRU,
     POPULAR,
+    USE,
     CacheCosts,
     CachedExperts,
     Step,
@@ -44,12 +45,11 @@ from gnomon.spec import Chip
 
 RESIDENT = "all on the GPU"
 SKEW = 0.6
-"""Of experts' popularity, as routers of networks with many experts were measured."""
+"""Exponent of the power law of experts' popularity: an assumption, as the technique `expert-offload` has it."""
 CACHES = (1, 4)
 """Cached experts of a layer, in those of the smallest cache."""
 BOUND = 0.12
 """Of the outputs' root mean square, the largest difference: experts in bf16, their sums in fp32."""
-BF16 = 2
 OPERATORS = (2.0, 5.0, 5.0)
 """Launches: GEMMs and others of an expert, others of a layer."""
 Run = tuple[str, int]
@@ -60,7 +60,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("drawing experts into host memory")
     layers, experts, shape = sizes["layers"], sizes["experts"], (sizes["width"], sizes["inner"])
     host = drawn_experts(bench, layers, experts, *shape)
-    facts: dict[str, Any] = {"expert_bytes": BF16 * expert_values(*shape)} | link_rates(bench) | launch_rates(bench)
+    facts: dict[str, Any] = (
+        {"expert_bytes": BF16_BYTES * expert_values(*shape)} | link_rates(bench) | launch_rates(bench)
+    )
     routes = _routes(sizes)
     visits = [visits_of(bench, routes, step) for step in range(sizes["steps"])]
     inputs = [_input(bench, sizes, step) for step in range(sizes["steps"])]
@@ -120,10 +122,7 @@ def _name(policy: str, each: int) -> str:
 def _compared(row: LabRow, runs: Mapping[Run, LabRun]) -> Compared:
     policy, each = str(row.shape["plain"]), int(row.shape["each"])
     plain, mine = runs[policy, each if policy in (LRU, POPULAR) else 0], runs[GUESSED, each]
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
@@ -147,7 +146,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted:
         return Predicted(gain=experts / each, by="experts on the GPU, as many slots as are cached of each layer")
     machine, (gemms, others, layer) = torch_machine(chip), OPERATORS
     costs = CacheCosts(
-        link_s=BF16 * expert_values(width, inner) / copy_bytes_s(chip),
+        link_s=BF16_BYTES * expert_values(width, inner) / copy_bytes_s(chip),
         gpu_s=gemm_s(machine, 1, 2 * inner, width) + gemm_s(machine, 1, width, inner),
         launch_s=gemms / rates[GEMM] + others / rates[ELEMENTWISE],
         layer_s=layer / rates[ELEMENTWISE],
@@ -164,7 +163,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted:
 
 def _used(steps: list[Step]) -> list[Step]:
     """Without copies."""
-    return [[[action for action in layer if action[0] == "use"] for layer in step] for step in steps]
+    return [[[action for action in layer if action[0] == USE] for layer in step] for step in steps]
 
 
 EXPERIMENT = Experiment(

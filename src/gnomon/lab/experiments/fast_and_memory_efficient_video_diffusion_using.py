@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.lab.base import (
-    Amounts,
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -22,7 +22,7 @@ from gnomon.lab.base import (
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import Tally
 from gnomon.lab.priced import torch_machine
-from gnomon.lab.video import BF16, GROUPS, LATENT, VideoDecoder, VideoShape, Walk, parameters, walked
+from gnomon.lab.video import GROUPS, LATENT, VideoDecoder, VideoShape, Walk, parameters, walked
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
 
@@ -90,12 +90,7 @@ def _compared(row: LabRow, runs: Mapping[str, LabRun]) -> Compared | None:
     plain, mine = (runs.get(str(row.shape[name])) for name in ("plain", "technique"))
     if plain is None or mine is None:
         return None
-    amounts = None
-    if row.unit == "bytes":
-        amounts = Amounts(plain=float(plain.gpu_bytes), technique=float(mine.gpu_bytes))
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
@@ -118,7 +113,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape = VideoShape(
         frames=sizes["frames"], rows=sizes["rows"], columns=sizes["columns"], base=sizes["channels"]
     )  # fmt: skip
-    weights = BF16 * parameters(shape.base)
+    weights = BF16_BYTES * parameters(shape.base)
 
     def walk(way: str) -> Walk:
         compiled = way == COMPILED

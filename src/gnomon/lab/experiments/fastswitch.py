@@ -11,7 +11,7 @@ from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import replayable
 from gnomon.lab.priced import copy_bytes_s, gemm_s, stream_s, torch_machine
 from gnomon.lab.stream import link_rates
-from gnomon.lab.swaps import BLOCKS, GATHERED, GROUPS, TOKENS, CacheShape, Rotation, SwappedCache, copy_rate
+from gnomon.lab.swaps import BLOCKS, COPIES, GATHERED, GROUPS, TOKENS, CacheShape, Rotation, SwappedCache, copy_rate
 from gnomon.spec import Chip
 
 OUT, BACK, STEPS = "swapped out", "swapped in", "steps with a swap each way"
@@ -138,10 +138,7 @@ def _runs(case: tuple[str, str, str, str, str]) -> tuple[Run, Run]:
 
 def _compared(row: LabRow, runs: Mapping[Run, LabRun]) -> Compared:
     plain, mine = _runs_of(row)
-    return Compared(
-        what=row.what, shape=row.shape, plain=runs[plain], technique=runs[mine], deferred_s=0.0,
-        of_paper=mine[1] == GROUPS,
-    )  # fmt: skip
+    return row.compared(runs[plain], runs[mine], deferred_s=0.0, of_paper=mine[1] == GROUPS)
 
 
 def _runs_of(row: LabRow) -> tuple[Run, Run]:
@@ -174,7 +171,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted:
 
     def issued_s(way: str) -> float:
         """The host's part of one request's copies, one way."""
-        return cache.planes * {BLOCKS: cache.blocks, GROUPS: 1, GATHERED: 0}[way] / rates["copy_launches_s"]
+        return cache.planes * {BLOCKS: cache.blocks, GROUPS: 1, GATHERED: 0}[way] / rates[COPIES]
 
     def swap_s(way: str) -> float:
         """One request, one way."""
@@ -220,5 +217,5 @@ EXPERIMENT = Experiment(
     work=work,
     rows=rows,
     predict=predict,
-    rates=("copy_launches_s",),
+    rates=(COPIES,),
 )  # fmt: skip

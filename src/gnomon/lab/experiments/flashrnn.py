@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gnomon.calibrate.timer import captured
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.launches import ELEMENTWISE, call_rate
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
@@ -27,7 +27,6 @@ STEP_CYCLES = 750.0
 exponentials and divisions (200), and half as much again for what overlaps badly."""
 BOUND = 0.15
 """Of the outputs' root mean square: bf16 hidden states, rounded in every step."""
-PROBE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +84,12 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["dim"] & (sizes["dim"] - 1):
         hint = "Give 16, 32, 64 or 128."
         raise InputError(f"{sizes['dim']} is not a power of two", where="--size dim", hint=hint)
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a fused recurrent kernel on a GPU")
+    bench.need_triton("a fused recurrent kernel on a GPU")
     checks = [_small(bench)]
     notes: list[str] = []
     compared: list[Compared] = []
     references = {}
-    facts: dict[str, Any] = {"kernel_launches_s": _launch_rate(bench)} if bench.timed else {}
+    facts: dict[str, Any] = {ELEMENTWISE: _launch_rate(bench)} if bench.timed else {}
     for steps in _steps(sizes):
         bench.tell(f"{steps} steps")
         bench.release()
@@ -106,7 +104,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(way or "")
             if row.shape["steps"] == steps and plain is not None and mine is not None:
                 shape = dict(row.shape) | {"way": way}
-                compared.append(Compared(what=row.what, shape=shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0, shape=shape))
     notes = [*NOTES, *dict.fromkeys(notes)]
     return Findings(
         checks=tuple(checks), compared=tuple(compared), references=references, facts=facts, notes=tuple(notes)
@@ -177,16 +175,8 @@ def _cudnn(bench: Bench, sizes: Mapping[str, int], steps: int) -> Any:
 
 def _launch_rate(bench: Bench) -> float:
     """Small kernels per second that the host launches, measured alone."""
-    x = bench.empty(1, dtype=bench.torch.float32)
-    x.zero_()
-
-    def several() -> None:
-        found = x
-        for _ in range(PROBE):
-            found = found * 1.5
-
-    several()
-    return PROBE / min(bench.seconds(several) for _ in range(5))
+    x = bench.empty(1, dtype=bench.torch.float32).zero_()
+    return call_rate(bench, lambda: x * 1.5)
 
 
 def _steps(sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -207,7 +197,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     machine, shape = torch_machine(chip), row.shape
     steps, batch, heads, dim = (int(shape[name]) for name in ("steps", "batch", "heads", "dim"))
     if shape["plain"] == EAGER:
-        each = STEP_KERNELS / rates["kernel_launches_s"]
+        each = STEP_KERNELS / rates[ELEMENTWISE]
     else:
         size = 4.0 * batch * heads * dim
         each = gemm_s(machine, batch, GATES * dim, dim, batch=heads) + (STEP_KERNELS - 1) * stream_s(
@@ -236,5 +226,5 @@ EXPERIMENT = Experiment(
     work=work,
     rows=rows,
     predict=predict,
-    rates=("kernel_launches_s",),
+    rates=(ELEMENTWISE,),
 )

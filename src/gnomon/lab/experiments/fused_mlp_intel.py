@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.errors import InputError, MissingExtraError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
+from gnomon.errors import InputError
+from gnomon.lab.base import BF16_BYTES, Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
-from gnomon.lab.launches import ELEMENTWISE, GEMM, Tally, call_rate, graphed, launch_rates, repeated
+from gnomon.lab.launches import ELEMENTWISE, GEMM, TRITON, Tally, call_rate, graphed, launch_rates, repeated
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
@@ -20,13 +19,11 @@ EAGER, GRAPH = "eager", "CUDA graph"
 COMPILED, EPILOGUE = "torch.compile in a CUDA graph", "GEMMs with ReLU in a CUDA graph"
 PLAIN = (EPILOGUE, COMPILED, GRAPH, EAGER)
 FUSED, CAPTURED = "one kernel", "one kernel in a CUDA graph"
-TRITON = "triton_launches_s"
 TILES = ((64, 4), (128, 4), (128, 8), (256, 8))
 """Rows of a program and its warps."""
 STAGES = 3
 BOUND = 0.1
 """Of the outputs' root mean square, the largest difference: layers rounded to bf16 alike, sums in another order."""
-VALUE = 2.0
 ISSUED = 2.3
 """Instructions of a thread for each value of a layer, as built for sm_90: some 150 for 64, a maximum for each, half a
 conversion, shared memory and waits."""
@@ -85,8 +82,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["width"] & (sizes["width"] - 1):
         hint = "Give 16, 32, 64 or 128."
         raise InputError(f"{sizes['width']} is not a power of two", where="--size width", hint=hint)
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a fused perceptron on a GPU")
+    bench.need_triton("a fused perceptron on a GPU")
     facts = dict[str, Any](launch_rates(bench))
     checks: list[Check] = []
     notes: list[str] = []
@@ -102,7 +98,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(technique)
             if row.shape["batch"] == batch and plain is not None and mine is not None:
                 shape = dict(row.shape) | {"way": best}
-                compared.append(Compared(what=row.what, shape=shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0, shape=shape))
     facts |= _triton_rate(bench, sizes)
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, *dict.fromkeys(notes)))
 
@@ -190,7 +186,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     its chain of layers after it started, whichever takes longest."""
     shape, machine = row.shape, torch_machine(chip)
     batch, layers, width = (int(shape[name]) for name in ("batch", "layers", "width"))
-    size, tally = VALUE * batch * width, Tally(machine)
+    size, tally = BF16_BYTES * batch * width, Tally(machine)
     for _ in range(layers):
         tally.gemm(batch, width, width)
     for _ in range(0 if shape["plain"] == EPILOGUE else layers - 1):

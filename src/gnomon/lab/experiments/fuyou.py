@@ -8,7 +8,6 @@ from typing import Any
 from gnomon.lab import blocks
 from gnomon.lab.base import (
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -62,7 +61,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             del training, states
         compute = _compute(bench, sizes, weights)
     (row,) = rows(sizes)
-    compared = Compared(what=row.what, shape=row.shape, plain=runs[COPIED], technique=runs[UPDATED], deferred_s=0.0)
+    compared = row.compared(runs[COPIED], runs[UPDATED], deferred_s=0.0)
     references = {"forward and backward alone": compute}
     return Findings(checks=tuple(checks), compared=(compared,), references=references, facts=facts, notes=NOTES)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import InputError
 from gnomon.lab import int4, quantise
 from gnomon.lab.base import (
+    BF16_BYTES,
     Amounts,
     Check,
     Compared,
@@ -33,8 +33,8 @@ PLAIN, FIRST, FUSED = "bf16", "written out before each GEMM", "unpacked inside t
 ROWS = (1, 16, 256)
 LAYERS = 70
 NAMES = ("query, key, value", "output", "gate and up", "down")
-BF16, INT4 = 2.0, 0.5 + 3 / int4.GROUP
-"""Bytes of a weight; with a scale and a zero of two bytes and one for 128 of them, where the kernels read them."""
+INT4_BYTES = 0.5 + 3 / int4.GROUP
+"""Of a weight, with a scale and a zero of two bytes and one for 128 of them, where the kernels read them."""
 BOUND, BLOCK_BOUND = 0.05, 0.1
 """Of a GEMM's and of a layer's outputs' root mean square, the largest difference: weights and sums rounded to bf16."""
 ROUNDED = 0.02
@@ -55,8 +55,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         if name != "rows" and value % int4.GROUP:
             hint = f"Give a multiple of {int4.GROUP}."
             raise InputError(f"{value} cannot be divided into groups", where=f"--size {name}", hint=hint)
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a four-bit GEMM on a GPU")
+    bench.need_triton("a four-bit GEMM on a GPU")
     torch, ways, facts = bench.torch, Ways(bench), dict[str, Any]()
     layer: dict[str, _Matrix] = {}
     inside: dict[int, dict[str, Multiply]] = {m: {} for m in _rows(sizes)}
@@ -205,7 +204,7 @@ def _exactly(torch: Any, x: Any, packed: int4.Packed) -> Any:
 
 
 def _wide_bytes(matrix: _Matrix) -> int:
-    return int(matrix.wide.numel() * BF16)
+    return int(matrix.wide.numel() * BF16_BYTES)
 
 
 def _packed_bytes(matrix: _Matrix) -> int:
@@ -225,13 +224,10 @@ def _compared(row: LabRow, runs: Mapping[str, LabRun]) -> Compared:
         weights = sum(n * k for n, k in shapes({"width": width, "inner": inner}).values())
         others = (LAYERS - 1) * weights
         amounts = Amounts(
-            plain=plain.gpu_bytes + others * BF16 if plain.gpu_bytes else 0.0,
-            technique=mine.gpu_bytes + others * INT4 if mine.gpu_bytes else 0.0,
+            plain=plain.gpu_bytes + others * BF16_BYTES if plain.gpu_bytes else 0.0,
+            technique=mine.gpu_bytes + others * INT4_BYTES if mine.gpu_bytes else 0.0,
         )
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0,
-        of_paper=row.shape["technique"] == FIRST,
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0, of_paper=row.shape["technique"] == FIRST, amounts=amounts)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
@@ -257,7 +253,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted:
     if row.unit == "bytes":
         weights = LAYERS * sum(n * k for n, k in each)
         largest = max(n * k for n, k in each)
-        gain = weights * BF16 / (weights * INT4 + largest * BF16)
+        gain = weights * BF16_BYTES / (weights * INT4_BYTES + largest * BF16_BYTES)
         return Predicted(gain=gain, by="bytes of the weights, and the largest matrix in 16 bits")
     inside = 2.0 * m * sizes["inner"]
     width = 2.0 * m * sizes["width"]
@@ -266,7 +262,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted:
     wide = sum(gemm_s(machine, m, n, k) for n, k in each)
     seconds = {
         PLAIN: wide + others,
-        FIRST: wide + others + sum(stream_s(machine, n * k * INT4, n * k * BF16) for n, k in each),
+        FIRST: wide + others + sum(stream_s(machine, n * k * INT4_BYTES, n * k * BF16_BYTES) for n, k in each),
         FUSED: others + sum(gemm_s(machine, m, n, k, "int4-weights") for n, k in each),
     }
     if FUSED not in (plain, mine):

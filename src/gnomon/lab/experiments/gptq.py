@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.calibrate.timer import Timing, copies_for
+from gnomon.errors import InputError
 from gnomon.lab import int4, quantise
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
-from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.bench import SEED, Bench, device_run, untimed
 from gnomon.lab.int4_ways import FUSED, UNFOLDED, fastest, nothing_runs, tried, ways_of
 from gnomon.lab.priced import gemm_s, machine_of, stream_s
 from gnomon.spec import Chip
@@ -33,8 +32,7 @@ of numbers up to 143 that stand for numbers up to 15; weights, or parts of sums,
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     shapes, rows = _shapes(bench, sizes)
-    if bench.timed and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a four-bit GEMM on a GPU")
+    bench.need_triton("a four-bit GEMM on a GPU")
     bench.tell("rounding a small matrix by definition")
     checks = [*_definition(bench)]
     bench.tell("rounding a layer")
@@ -214,15 +212,13 @@ def _drawn(bench: Bench, n: int, groups: int, generator: Any) -> int4.Packed:
 
 def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weights_bytes: int) -> LabRun:
     if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+        return untimed()
     before = bench.held_bytes
     with bench.peak() as most:
         call()
         bench.synchronize()
         workspace = most() - before
-    return LabRun(
-        seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=weights_bytes + max(0, workspace)
-    )
+    return device_run(timing, weights_bytes + max(0, workspace))
 
 
 def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
+    BF16_BYTES,
+    FP32_BYTES,
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -23,14 +22,12 @@ from gnomon.lab.base import (
 )
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.host_table import (
-    FP32,
     GATHER_RATES,
     Collected,
     HostTable,
     collected_s,
     differing,
     gather_rates,
-    per_batch,
     read_s,
 )
 from gnomon.lab.launches import Tally
@@ -43,7 +40,6 @@ UNALIGNED, ALIGNED = "as they lie", "aligned"
 RESIDENT = "a step whose rows are on the GPU"
 ODD_WIDTHS = (129, 100)
 """Floats of rows that do not begin on lines of 128 bytes."""
-BF16 = 2
 BOUND = 0.05
 """Of gradients, largest over root mean square: the same kernels on the same rows."""
 
@@ -131,11 +127,10 @@ class Loop:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a kernel that reads host memory")
+    bench.need_triton("a kernel that reads host memory")
     bench.tell("drawing the table")
     table = HostTable.drawn(bench, sizes["table_bytes"])
-    facts: dict[str, Any] = {"table_bytes": FP32 * table.flat.numel(), **gather_rates(table)}
+    facts: dict[str, Any] = {"table_bytes": FP32_BYTES * table.flat.numel(), **gather_rates(table)}
     checks: list[Check] = []
     runs: dict[tuple[int, str], LabRun] = {}
     for width in ODD_WIDTHS:
@@ -144,11 +139,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("training steps")
     references = _steps(table, sizes, checks, runs)
     compared = [
-        Compared(
-            what=row.what,
-            shape=row.shape,
-            plain=runs[int(row.shape["width"]), str(row.shape["plain"])],
-            technique=runs[int(row.shape["width"]), str(row.shape["technique"])],
+        row.compared(
+            runs[int(row.shape["width"]), str(row.shape["plain"])],
+            runs[int(row.shape["width"]), str(row.shape["technique"])],
             deferred_s=0.0,
             of_paper=row.shape["technique"] != FILLED,
         )
@@ -185,7 +178,7 @@ def _reads(
         read(name == ALIGNED)
         wrong = differing(table, width, indices[-1], out)
         checks.append(Check(what=f"{width} floats, {name}: values that differ", difference=wrong, bound=0.0))
-        runs[width, name] = per_batch(bench.wall(partial(read, name == ALIGNED), sizes["repeats"]), batches)
+        runs[width, name] = bench.wall(partial(read, name == ALIGNED), sizes["repeats"]).each(batches)
 
 
 def _steps(
@@ -214,7 +207,7 @@ def _steps(
             ]
             what = f"a step's rows {name}: gradients of {batches} batches, largest over root mean square"
             checks.append(Check(what=what, difference=max(apart), bound=BOUND))
-        runs[width, name] = per_batch(bench.wall(step, sizes["repeats"]), batches)
+        runs[width, name] = bench.wall(step, sizes["repeats"]).each(batches)
     return {RESIDENT: runs[width, RESIDENT]}
 
 
@@ -261,9 +254,9 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
 def _trained_s(chip: Chip, shape: Mapping[str, Any]) -> float:
     """Kernels of a step: each layer's GEMMs, the activation both ways and the sum of the weights' gradients."""
     tally, count = Tally(torch_machine(chip)), int(shape["rows"])
-    tally.stream(FP32 * count * float(shape["width"]), BF16 * count * float(shape["width"]))
+    tally.stream(FP32_BYTES * count * float(shape["width"]), BF16_BYTES * count * float(shape["width"]))
     for layer, (n, k) in enumerate(_layers(shape)):
-        size, weights = float(BF16 * count * n), float(BF16 * n * k)
+        size, weights = float(BF16_BYTES * count * n), float(BF16_BYTES * n * k)
         tally.gemm(count, n, k)
         tally.gemm(n, k, count)
         if layer:
@@ -282,7 +275,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     link = f"the link of {chip.name} to its host"
     if shape["technique"] == ALIGNED:
         return Predicted.of_seconds(read_s(chip, count, width, aligned=False), read, f"requests on {link}")
-    trained, copied = _trained_s(chip, shape), FP32 * count * width / copy_bytes_s(chip)
+    trained, copied = _trained_s(chip, shape), FP32_BYTES * count * width / copy_bytes_s(chip)
     plain = max(collected_s(rates, count, width), copied, trained)
     left = 1 - min(int(shape["programs"]), chip.sm_count - 1) / chip.sm_count
     mine = max(read, trained / left) if shape["technique"] == FEW else read + trained

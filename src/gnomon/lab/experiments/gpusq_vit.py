@@ -120,10 +120,7 @@ def _compared(planned: tuple[LabRow, ...], runs: Mapping[tuple[str, int], LabRun
     for row in planned:
         plain, mine, images = (row.shape[name] for name in ("plain", "technique", "images"))
         if (plain, images) in runs and (mine, images) in runs:
-            yield Compared(
-                what=row.what, shape=row.shape, plain=runs[plain, images], technique=runs[mine, images],
-                deferred_s=0.0, of_paper=mine == SPARSE,
-            )  # fmt: skip
+            yield row.compared(runs[plain, images], runs[mine, images], deferred_s=0.0, of_paper=mine == SPARSE)
 
 
 def _batches(sizes: Mapping[str, int]) -> tuple[int, ...]:

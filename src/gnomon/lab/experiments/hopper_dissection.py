@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from gnomon.calibrate.timer import REPLAYS, Timing
-from gnomon.errors import InputError, MissingExtraError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.errors import InputError
+from gnomon.lab.base import Check, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways
@@ -88,8 +86,7 @@ class _Chain:
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["side"] % 128:
         raise InputError(f"{sizes['side']} is not a multiple of 128", where="--size side")
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "kernels that time one thing each")
+    bench.need_triton("kernels that time one thing each")
     ways = Ways(bench)
     for part in (_chase, _instructions, _tiles, _copies):
         bench.release()
@@ -98,7 +95,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     for row in rows(sizes):
         plain, mine = (ways.runs.get(f"{row.shape['kind']}, {row.shape[name]}") for name in ("plain", "technique"))
         if plain is not None and mine is not None:
-            compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+            compared.append(row.compared(plain, mine, deferred_s=0.0))
     notes = (*NOTES, *dict.fromkeys(ways.notes))
     return Findings(checks=tuple(ways.checks), compared=tuple(compared), facts=_facts(ways, sizes), notes=notes)
 
@@ -115,11 +112,9 @@ def _timed_alone(ways: Ways, name: str, call: Callable[[], Any]) -> None:
 
 
 def _timed(ways: Ways, name: str, call: Callable[[int], Any], copies: int = 1) -> None:
-    timing: Timing | None = ways.attempt(f"{name}, timed,", partial(ways.bench.kernel, call, copies))
-    if timing is not None:
-        ways.runs[name] = LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
-    elif not ways.bench.timed:
-        ways.runs[name] = LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+    run = ways.attempt(f"{name}, timed,", partial(ways.bench.cold, call, copies))
+    if run is not None:
+        ways.runs[name] = run
 
 
 def _exact(ways: Ways, name: str, found: Any, truth: Any) -> bool:

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import (
+    BF16_BYTES,
+    Check,
+    Compared,
+    Experiment,
+    Findings,
+    LabClaim,
+    LabRow,
+    LabRun,
+    Predicted,
+    Rates,
+    Size,
+)
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.hybrid import (
     AHEAD,
@@ -30,7 +42,7 @@ from gnomon.lab.ways import close
 from gnomon.spec import Chip
 
 SKEW = 0.6
-"""Of experts' popularity, as routers of networks with many experts were measured."""
+"""Exponent of the power law of experts' popularity: an assumption, as the technique `expert-offload` has it."""
 DECODE, PROMPT = "decode", "prompt"
 SHARE = 8
 """Steps of the decode over those of prompts."""
@@ -42,7 +54,6 @@ WAY_S, LEAST = 5.0, 2
 """Seconds for the passes of one way, and passes at least: a CPU may be slow."""
 BOUND = 0.03
 """Of the outputs' root mean square, the largest difference: experts in bf16, their sums in fp32."""
-BF16 = 2
 CPU_BYTES, CPU_FLOPS = "cpu_expert_bytes_s", "cpu_expert_flops_s"
 OPERATORS = (2.0, 5.0, 8.0)
 """Launches: GEMMs and others of an expert on the GPU, others of a layer."""
@@ -53,7 +64,10 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("drawing experts into host memory")
     torch, width, inner = bench.torch, sizes["width"], sizes["inner"]
     host = drawn_experts(bench, sizes["layers"], sizes["experts"], width, inner)
-    facts: dict[str, Any] = {"expert_bytes": BF16 * expert_values(width, inner), "cpu_threads": _threads(bench)}
+    facts: dict[str, Any] = {
+        "expert_bytes": BF16_BYTES * expert_values(width, inner),
+        "cpu_threads": torch.get_num_threads(),
+    }
     facts |= link_rates(bench) | launch_rates(bench) | _cpu_rates(bench, host[0], width, inner)
     costs = _measured_costs(facts, sizes)
     checks: list[Check] = []
@@ -94,10 +108,6 @@ NOTES = (
 )
 
 
-def _threads(bench: Bench) -> int:
-    return int(bench.torch.get_num_threads())
-
-
 def _routes(sizes: Mapping[str, int], case: str) -> Routes:
     tokens = 1 if case == DECODE else sizes["prompt"]
     steps = sizes["steps"] if case == DECODE else max(1, sizes["steps"] // SHARE)
@@ -127,17 +137,17 @@ def _cpu_rates(bench: Bench, experts: list[Any], width: int, inner: int) -> dict
         each()
         return min(bench.seconds(each) for _ in range(3)) / len(some)
 
-    return {CPU_BYTES: BF16 * size / seconds(1), CPU_FLOPS: 2.0 * size * MANY / seconds(MANY)}
+    return {CPU_BYTES: BF16_BYTES * size / seconds(1), CPU_FLOPS: 2.0 * size * MANY / seconds(MANY)}
 
 
 def _costs(sizes: Mapping[str, int], link: float, rate: Callable[[str], float], gpu_s: float) -> Costs:
     size = expert_values(sizes["width"], sizes["inner"])
     gemms, others, layer = OPERATORS
     return Costs(
-        link_s=BF16 * size / link,
+        link_s=BF16_BYTES * size / link,
         cpu_bytes_s=rate(CPU_BYTES),
         cpu_flops_s=rate(CPU_FLOPS),
-        nbytes=float(BF16 * size),
+        nbytes=float(BF16_BYTES * size),
         row_flops=2.0 * size,
         gpu_s=gpu_s,
         launch_s=gemms / rate(GEMM) + others / rate(ELEMENTWISE),
@@ -171,7 +181,7 @@ def _counted(plans: list[tuple[LayerPlan, ...]]) -> dict[str, int]:
 
 def _compared(row: LabRow, runs: Mapping[tuple[str, str], LabRun]) -> Compared:
     case, plain, mine = (str(row.shape[name]) for name in ("case", "plain", "technique"))
-    return Compared(what=row.what, shape=row.shape, plain=runs[case, plain], technique=runs[case, mine], deferred_s=0.0)
+    return row.compared(runs[case, plain], runs[case, mine], deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

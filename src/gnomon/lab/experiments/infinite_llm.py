@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import graphed
 from gnomon.lab.priced import stream_s, torch_machine
@@ -23,8 +23,8 @@ REMOTE = (2, 8)
 CPU, LINK = "cpu_attention_bytes_s", "host_to_gpu_bytes_s"
 PROBE_BYTES = 2**29
 """Of a cache whose attention by the CPU is timed alone."""
-KV, VALUE = 2, 2
-"""Keys and values, in 16 bits."""
+KV = 2
+"""Keys and values."""
 MERGED = 5
 """Kernels of a merge: weights of pieces, to fp32, weighted, summed, to bf16."""
 BOUND = 0.05
@@ -125,7 +125,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     least = max(REMOTE) * sizes["pieces"]
     if sizes["tokens"] % least:
         raise InputError(f"{sizes['tokens']} is not a multiple of {least}", where="--size tokens")
-    facts: dict[str, Any] = {"host_threads": bench.torch.get_num_threads()}
+    facts: dict[str, Any] = {"cpu_threads": bench.torch.get_num_threads()}
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
@@ -139,7 +139,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             notes += ways.notes
             plain, mine = (ways.runs.get(str(row.shape[which])) for which in ("plain", "technique"))
             if plain is not None and mine is not None:
-                compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0))
     notes = [*NOTES, *dict.fromkeys(notes)]
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=tuple(notes))
 
@@ -208,15 +208,12 @@ def _drawn(bench: Bench, sizes: Mapping[str, int], one_in: int) -> _Step:
         means = torch.linspace(-1, 1, pieces, device=bench.device) + shift
         return Cache(keys, values.add_(means[:, None, None, None].to(values.dtype)))
 
-    def pinned(near: Any) -> Any:
-        return bench.pinned(near.numel(), near.dtype).view(near.shape).copy_(near)
-
     theirs, query = drawn(remote, 1.5, 1.0), bench.normal(heads, dim, dtype=torch.bfloat16, generator=generator)
     return _Step(
         bench=bench,
         query=query,
         local=drawn(sizes["tokens"] - remote, 0.5, -1.0),
-        remote=Cache(pinned(theirs.keys), pinned(theirs.values)),
+        remote=Cache(bench.pinned_copy(theirs.keys), bench.pinned_copy(theirs.values)),
         slot=Cache(torch.zeros_like(theirs.keys), torch.zeros_like(theirs.values)),
         near=bench.pinned(heads * dim, torch.bfloat16).view(heads, dim),
         back=bench.pinned(heads * (dim + 1), torch.float32).view(heads, dim + 1),
@@ -230,7 +227,7 @@ def _rates(bench: Bench, sizes: Mapping[str, int]) -> dict[str, float]:
         return {}
     torch, heads, dim, pieces = bench.torch, sizes["heads"], sizes["dim"], sizes["pieces"]
     nbytes = PROBE_BYTES if bench.device == "cuda" else 2**16
-    tokens = max(1, nbytes // (KV * VALUE * heads * dim * pieces))
+    tokens = max(1, nbytes // (KV * BF16_BYTES * heads * dim * pieces))
     cache = Cache(*(torch.randn(pieces, heads, tokens, dim).to(torch.bfloat16) for _ in range(KV)))
     query = torch.randn(heads, dim).to(torch.bfloat16)
     took = min(bench.seconds(lambda: partials(torch, query, cache)) for _ in range(5))
@@ -258,8 +255,8 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     beside the reading of a cache that is all on the GPU."""
     shape, machine = row.shape, torch_machine(chip)
     heads, dim, tokens, pieces = (int(shape[name]) for name in ("heads", "dim", "tokens", "pieces"))
-    total, one_in = float(KV * VALUE * heads * dim * tokens), int(shape["one_in"])
-    parts = float(VALUE * heads * dim * pieces)
+    total, one_in = float(KV * BF16_BYTES * heads * dim * tokens), int(shape["one_in"])
+    parts = float(BF16_BYTES * heads * dim * pieces)
     merge = MERGED * stream_s(machine, 2 * parts, 2 * parts)
     if shape["plain"] == WHOLE:
         read = stream_s(machine, total, 0.0)

@@ -9,7 +9,19 @@ from typing import Any
 
 from gnomon.cost.machine import Machine
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import (
+    BF16_BYTES,
+    Check,
+    Compared,
+    Experiment,
+    Findings,
+    LabClaim,
+    LabRow,
+    LabRun,
+    Predicted,
+    Rates,
+    Size,
+)
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import attention_s, gemm_s, stream_s, torch_machine
 from gnomon.lab.stream import link_rates
@@ -18,8 +30,8 @@ from gnomon.spec import Chip
 
 PREFILL, SWAP, AT_ONCE = "prefilled anew", "swapped out and in", "swapped out and in at once"
 OUT, IN = "gpu_to_host_bytes_s", "host_to_gpu_bytes_s"
-VALUE, KV = 2, 2
-"""Bytes of a number; keys and values."""
+KV = 2
+"""Keys and values."""
 EPSILON = 1e-5
 FEW = 32
 """First tokens, which are checked in fp64; none after them changes them."""
@@ -114,8 +126,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             for row in rows(sizes):
                 plain, mine = (runs[str(row.shape[which])] for which in ("plain", "technique"))
                 if row.shape["tokens"] == tokens:
-                    one = Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0)
-                    compared.append(one)
+                    compared.append(row.compared(plain, mine, deferred_s=0.0))
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=NOTES)
 
 
@@ -186,7 +197,7 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
 def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     """The layer's kernels one after the other; bytes of a cache over the link, each way or both at once."""
     shape = row.shape
-    cache = float(KV * VALUE * int(shape["tokens"]) * _narrow(shape))
+    cache = float(KV * BF16_BYTES * int(shape["tokens"]) * _narrow(shape))
     out, back = cache / rates[OUT], cache / rates[IN]
     if shape["plain"] == SWAP:
         return Predicted.of_seconds(out + back, max(out, back), "the link each way, as the run measured it alone")
@@ -196,7 +207,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
 
 def _layer_s(machine: Machine, shape: Mapping[str, Any]) -> float:
     tokens, width, heads, ffn = (int(shape[name]) for name in ("tokens", "width", "heads", "ffn"))
-    size, wide = float(VALUE * tokens * width), float(VALUE * tokens * ffn)
+    size, wide = float(BF16_BYTES * tokens * width), float(BF16_BYTES * tokens * ffn)
     gemms = [(width, width, 2), (_narrow(shape), width, 2), (ffn, width, 2), (width, ffn, 1)]
     total = sum(count * gemm_s(machine, tokens, n, k) for n, k, count in gemms)
     total += sum(2 * stream_s(machine, read * size, written * size) for read, written in STREAMS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -117,7 +117,11 @@ def _dense(ways: Ways, a: Any, b: Any) -> None:
         return close(f"side {side}, {form}", found[:16], truth, bound)
 
     ways.run(FP32, lambda: torch.matmul(a, b), partial(check, FP32, 1e-4))
-    with_tf32: Callable[[], Any] = lambda: _tf32(torch, a, b)  # noqa: E731
+
+    def with_tf32() -> Any:
+        with ways.bench.tf32():
+            return torch.matmul(a, b)
+
     ways.run(TF32, with_tf32, partial(check, TF32, 0.02))
     wide, narrow = a.to(torch.bfloat16), b.to(torch.bfloat16)
     ways.run(BF16, lambda: torch.matmul(wide, narrow), partial(check, BF16, 0.08))
@@ -126,14 +130,6 @@ def _dense(ways: Ways, a: Any, b: Any) -> None:
         small, columns = a.to(torch.float8_e4m3fn), b.T.contiguous().to(torch.float8_e4m3fn).T
         call = partial(torch._scaled_mm, small, columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
         ways.run(FP8, call, partial(check, FP8, 0.5))
-
-
-def _tf32(torch: Any, a: Any, b: Any) -> Any:
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        return torch.matmul(a, b)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def _errors(bench: Bench, side: int) -> dict[tuple[str, str], float]:
@@ -186,10 +182,7 @@ def _compared(
         if plain not in runs or LOW_RANK not in runs:
             continue
         amounts = Amounts(plain=errors[kind, BF16], technique=errors[kind, LOW_RANK]) if row.unit == "error" else None
-        yield Compared(
-            what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=runs[plain],
-            technique=runs[LOW_RANK], deferred_s=0.0,
-        )  # fmt: skip
+        yield row.compared(runs[plain], runs[LOW_RANK], deferred_s=0.0, amounts=amounts)
 
 
 def _sides(sizes: Mapping[str, int]) -> tuple[int, ...]:

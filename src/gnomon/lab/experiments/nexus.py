@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.calibrate.timer import captured
 from gnomon.cost.machine import Machine
 from gnomon.lab import blocks
-from gnomon.lab.base import Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import BF16_BYTES, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.green import split_streams
 from gnomon.lab.launches import replayable
@@ -32,7 +32,6 @@ SM_BYTES_S = 64e9
 """That one SM reads at most: 64 kB on their way, a microsecond each."""
 BOUND = 0.3
 """Of the outputs' root mean square, the largest difference: bf16 through all blocks, in another order."""
-BF16 = 2
 Calls = tuple[Callable[[], Any], Callable[[], Any]]
 """A prompt, and a decode step."""
 
@@ -222,20 +221,9 @@ def _compared(row: LabRow, chunked: Mapping[int, LabRun], beside: list[_Runs]) -
     best, plain = min(mine, key=lambda one: one.both[steps].seconds or 0.0), chunked[steps]
     technique = best.both[steps] if row.shape["done"] == BOTH else best.decode
     if row.shape["done"] == DECODED:
-        plain = _each(plain, steps)
-    return Compared(
-        what=row.what, shape=dict(row.shape) | {"way": best.name}, plain=plain, technique=technique, deferred_s=0.0,
-        of_paper=way == SHARES,
-    )  # fmt: skip
-
-
-def _each(run: LabRun, steps: int) -> LabRun:
-    """One of so many steps alike."""
-    if run.seconds is None:
-        return run
-    samples = tuple(sample / steps for sample in run.samples_s)
-    return LabRun(
-        seconds=run.seconds / steps, spread=run.spread, repeats=run.repeats, gpu_bytes=run.gpu_bytes, samples_s=samples
+        plain = plain.each(steps)
+    return row.compared(
+        plain, technique, deferred_s=0.0, of_paper=way == SHARES, shape=dict(row.shape) | {"way": best.name}
     )
 
 
@@ -284,7 +272,7 @@ def _gemms_s(machine: Machine, width: int, rows: int) -> float:
 
 def _cache_s(machine: Machine, sizes: Mapping[str, int]) -> float:
     """Keys and values of one layer read."""
-    return stream_s(machine, 2.0 * BF16 * sizes["sequences"] * sizes["context"] * sizes["width"], 0.0)
+    return stream_s(machine, 2.0 * BF16_BYTES * sizes["sequences"] * sizes["context"] * sizes["width"], 0.0)
 
 
 def _prompt_s(machine: Machine, sizes: Mapping[str, int]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gnomon.cost.machine import Machine
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import graphed
@@ -130,8 +128,7 @@ class _Keys:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "keys moved by Triton kernels on a GPU")
+    bench.need_triton("keys moved by Triton kernels on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
@@ -153,7 +150,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         if plain and mine:
             shape = dict(row.shape) | {"plain_way": plain, "way": mine}
             two, one = ways.runs[plain], ways.runs[mine]
-            compared.append(Compared(what=row.what, shape=shape, plain=two, technique=one, deferred_s=0.0))
+            compared.append(row.compared(two, one, deferred_s=0.0, shape=shape))
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
 

@@ -103,7 +103,7 @@ def _timed(
 def _compared(row: LabRow, runs: Mapping[tuple[str, str, bool], LabRun]) -> Compared:
     place, form = str(row.shape["place"]), str(row.shape["form"])
     plain = runs[place, BF16, form == INT4]
-    return Compared(what=row.what, shape=row.shape, plain=plain, technique=runs[place, form, True], deferred_s=0.0)
+    return row.compared(plain, runs[place, form, True], deferred_s=0.0)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import InputError, MissingExtraError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.calibrate.timer import copies_for
+from gnomon.errors import InputError
+from gnomon.lab.base import BF16_BYTES, Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.priced import gemm_s, stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
@@ -30,7 +29,6 @@ LATENCY_S = 0.7e-6
 """Of a load from memory that another one's result is the address of: an adapter's index, then its weights."""
 BOUND = 0.06
 """Of the outputs' root mean square: bf16 outputs up to five times as large, and bf16 between the GEMMs."""
-BF16 = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if any(rank & (rank - 1) for rank in _ranks(sizes)):
         hint = "Give 8, 16, 32, 64 or 128."
         raise InputError(f"{sizes['rank']} is not a power of two", where="--size rank", hint=hint)
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "adapters in one kernel on a GPU")
+    bench.need_triton("adapters in one kernel on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
@@ -133,7 +130,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
                 plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(best or "")
                 if (row.shape["rank"], row.shape["popularity"]) == (rank, popularity) and plain and mine:
                     shape = dict(row.shape) | {"way": best}
-                    compared.append(Compared(what=row.what, shape=shape, plain=plain, technique=mine, deferred_s=0.0))
+                    compared.append(row.compared(plain, mine, deferred_s=0.0, shape=shape))
         del copies
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
@@ -162,24 +159,22 @@ def _timed(bench: Bench, served: Served, copies: list[AdapterWeights], what: str
             continue
         near = close(f"{what}, {name}: against fp64", found, truth, BOUND)
         ways.checks.append(near)
-        run = ways.attempt(f"{what}, {name}, timed,", partial(_cold, bench, call, out.clone(), copies))
+        timed = partial(bench.cold, _in_turn(call, out.clone(), copies), len(copies))
+        run = ways.attempt(f"{what}, {name}, timed,", timed)
         if near.ok and run is not None:
             ways.runs[name] = run
     return ways, ways.fastest(tuple(kernels))
 
 
-def _cold(bench: Bench, call: Way, out: Any, copies: list[AdapterWeights]) -> LabRun:
-    timing: Timing | None = bench.kernel(lambda i: call(out, copies[i]), len(copies))
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
+def _in_turn(call: Way, out: Any, copies: list[AdapterWeights]) -> Callable[[int], Any]:
+    return lambda i: call(out, copies[i])
 
 
 def _drawn(bench: Bench, sizes: Mapping[str, int], rank: int) -> list[AdapterWeights]:
     """As many copies of the adapters as memory is needed to find them cold."""
     torch, generator = bench.torch, bench.generator(SEED + 90)
     batch, width = sizes["batch"], sizes["width"]
-    nbytes = 2 * BF16 * batch * width * rank
+    nbytes = 2 * BF16_BYTES * batch * width * rank
 
     def drawn(inner: int) -> Any:
         return bench.normal(batch, rank, width, dtype=torch.bfloat16, generator=generator, scale=inner**-0.5)
@@ -230,7 +225,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape, machine = row.shape, torch_machine(chip)
     batch, width, rank = (int(shape[name]) for name in ("batch", "width", "rank"))
     counts = segments(str(shape["popularity"]), batch)
-    side, activations = float(BF16 * rank * width), float(BF16 * batch * width)
+    side, activations = float(BF16_BYTES * rank * width), float(BF16_BYTES * batch * width)
     if shape["plain"] == LOOP:
         plain = sum(gemm_s(machine, count, rank, width) + gemm_s(machine, count, width, rank) for count in counts)
     elif shape["plain"] == GATHERED:

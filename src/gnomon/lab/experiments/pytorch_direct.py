@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
+    FP32_BYTES,
     Check,
-    Compared,
     Experiment,
     Findings,
     LabClaim,
@@ -21,14 +19,12 @@ from gnomon.lab.base import (
 )
 from gnomon.lab.bench import Bench
 from gnomon.lab.host_table import (
-    FP32,
     GATHER_RATES,
     Collected,
     HostTable,
     collected_s,
     differing,
     gather_rates,
-    per_batch,
     read_s,
 )
 from gnomon.lab.priced import copy_bytes_s
@@ -41,11 +37,10 @@ WIDTHS = (602, 100, 256)
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a kernel that reads host memory")
+    bench.need_triton("a kernel that reads host memory")
     bench.tell("drawing the table")
     table = HostTable.drawn(bench, sizes["table_bytes"])
-    facts: dict[str, Any] = {"table_bytes": FP32 * table.flat.numel(), **gather_rates(table)}
+    facts: dict[str, Any] = {"table_bytes": FP32_BYTES * table.flat.numel(), **gather_rates(table)}
     facts["cpu_threads"] = bench.torch.get_num_threads()
     checks: list[Check] = []
     runs: dict[tuple[str, int], LabRun] = {}
@@ -54,11 +49,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         bench.release()
         _timed(table, width, sizes, checks, runs)
     compared = [
-        Compared(
-            what=row.what,
-            shape=row.shape,
-            plain=runs[str(row.shape["plain"]), int(row.shape["width"])],
-            technique=runs[IN_PLACE, int(row.shape["width"])],
+        row.compared(
+            runs[str(row.shape["plain"]), int(row.shape["width"])],
+            runs[IN_PLACE, int(row.shape["width"])],
             deferred_s=0.0,
         )
         for row in rows(sizes)
@@ -107,7 +100,7 @@ def _timed(
         found = out if name == IN_PLACE else pipeline.last
         wrong = differing(table, width, indices[-1], found)
         checks.append(Check(what=f"{width} floats, {name}: values that differ", difference=wrong, bound=0.0))
-        runs[name, width] = per_batch(bench.wall(call, sizes["repeats"]), batches)
+        runs[name, width] = bench.wall(call, sizes["repeats"]).each(batches)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
@@ -124,7 +117,7 @@ def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
 def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     """The CPU's gather and the copy, their sum or the longer; a kernel's reads of lines over the link."""
     count, width = int(row.shape["rows"]), int(row.shape["width"])
-    collected, copied = collected_s(rates, count, width), FP32 * count * width / copy_bytes_s(chip)
+    collected, copied = collected_s(rates, count, width), FP32_BYTES * count * width / copy_bytes_s(chip)
     plain = max(collected, copied) if row.shape["plain"] == OVERLAPPED else collected + copied
     by = f"the link of {chip.name} to its host, and gathers of other rows by the CPU as the run measured them alone"
     return Predicted.of_seconds(plain, read_s(chip, count, width, aligned=True), by)

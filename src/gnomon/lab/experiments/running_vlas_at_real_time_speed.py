@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import Check, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.launches import RATES, graphed, launch_rates, repeated
 from gnomon.lab.priced import torch_machine
@@ -59,11 +59,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             if run is not None:
                 ways.runs[name] = run
     compared = tuple(
-        Compared(
-            what=row.what,
-            shape=row.shape,
-            plain=ways.runs[str(row.shape["plain"])],
-            technique=ways.runs[str(row.shape["technique"])],
+        row.compared(
+            ways.runs[str(row.shape["plain"])],
+            ways.runs[str(row.shape["technique"])],
             deferred_s=0.0,
             of_paper=row.shape["technique"] != GRAPH,
         )

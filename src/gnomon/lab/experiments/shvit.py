@@ -55,7 +55,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         for row in rows(sizes):
             plain, mine = (runs.get((str(row.shape[name]), str(row.shape["mode"]))) for name in ("plain", "technique"))
             if row.shape["images"] == images and plain and mine:
-                compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0))
     facts |= {f"parameters of {network.name}": network.parameters for network in networks.values()}
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, *dict.fromkeys(notes)))
 

@@ -113,7 +113,7 @@ def _compared(row: LabRow, runs: Mapping[str, LabRun], best: str) -> Compared:
         )
     times = {name: run.seconds for name, run in runs.items()}
     shape = dict(row.shape) | {"way": best, "ways_s": times}
-    return Compared(what=row.what, shape=shape, plain=runs[DENSE], technique=mine, deferred_s=0.0)
+    return row.compared(runs[DENSE], mine, deferred_s=0.0, shape=shape)
 
 
 def _drawn(bench: Bench, tokens: int, width: int) -> tuple[_Mlp, list[Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
-    Amounts,
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -22,7 +22,7 @@ from gnomon.lab.base import (
 )
 from gnomon.lab.bench import Bench
 from gnomon.lab.priced import copy_bytes_s, torch_machine
-from gnomon.lab.stream import WeightStream, in_turn, link_rates
+from gnomon.lab.stream import WeightStream, evenly, in_turn, link_rates, some_streamed
 from gnomon.spec import Chip
 
 SLOTS = 2
@@ -66,22 +66,16 @@ class _Stack:
             yield from there
 
     def _kept(self) -> Iterator[Any]:
-        chosen = streamed(len(self.host), self.window)
-        there = {i: flat.to(self.bench.device, copy=True) for i, flat in enumerate(self.host) if i not in chosen}
-        coming = WeightStream(self.bench, [self.host[i] for i in sorted(chosen)], SLOTS).endless()
-        while True:
-            for i in range(len(self.host)):
-                yield next(coming) if i in chosen else there[i]
+        return some_streamed(self.bench, self.host, streamed(len(self.host), self.window), SLOTS)
 
 
 def _some(weights: Iterator[Any], count: int) -> Iterator[Any]:
     return (next(weights) for _ in range(count))
 
 
-def streamed(layers: int, window: int) -> set[int]:
-    """Layers that are streamed where as many as fit beside two slots stay, evenly spread."""
-    count = layers - max(window - SLOTS, 0)
-    return {i for i in range(layers) if (i + 1) * count // layers > i * count // layers}
+def streamed(layers: int, window: int) -> frozenset[int]:
+    """Layers that are streamed where as many as fit beside two slots stay."""
+    return evenly(layers, layers - max(window - SLOTS, 0))
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
@@ -126,11 +120,7 @@ def _same(tokens: int, way: str, mine: Any, theirs: Any) -> Check:
 def _compared(row: LabRow, runs: Mapping[tuple[str, int], LabRun]) -> Compared:
     shape = row.shape
     plain, mine = (runs[shape[name], shape["sequences"]] for name in ("plain", "technique"))
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0,
-        of_paper=shape["technique"] == WINDOW,
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0, of_paper=shape["technique"] == WINDOW)
 
 
 def _batches(sizes: Mapping[str, int]) -> list[int]:
@@ -162,7 +152,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     shape = row.shape
     width, layers = int(shape["width"]), int(shape["layers"])
     if row.unit == "bytes":
-        beside = ACTIVATIONS * blocks.BF16_BYTES * int(shape["sequences"]) * int(shape["tokens"]) * width
+        beside = ACTIVATIONS * BF16_BYTES * int(shape["sequences"]) * int(shape["tokens"]) * width
         plain, mine = (count * blocks.block_bytes(width) + beside for count in (layers, int(shape["window"])))
         return Predicted(gain=plain / mine, by="weights on the GPU and a layer's activations")
     each = blocks.forward_s(

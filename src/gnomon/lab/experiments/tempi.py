@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, copies_for
-from gnomon.errors import MissingExtraError
+from gnomon.calibrate.timer import copies_for
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
-from gnomon.lab.launches import call_rate, repeated
+from gnomon.lab.launches import TRITON, call_rate, repeated
 from gnomon.lab.priced import stream_s, torch_machine
+from gnomon.lab.stream import link_rates
 from gnomon.lab.ways import Ways
 from gnomon.spec import Chip
 
@@ -28,8 +27,8 @@ NARROW, WIDE = 1, 256
 LOOPED = 4096
 """Blocks that are copied one by one at most."""
 PROGRAM = 1024
-COPY, TRITON, LINK = "copy_launches_s", "triton_launches_s", "gpu_to_host_bytes_s"
-LINK_BYTES = 2**28
+COPY, LINK = "tensor_copy_launches_s", "gpu_to_host_bytes_s"
+"""Of a tensor's own copies, launched one by one; and of the link."""
 SOURCES = 2**34
 """Bytes of all sources of a layout at most."""
 
@@ -128,8 +127,7 @@ class _Object:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a packing kernel on a GPU")
+    bench.need_triton("a packing kernel on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
@@ -142,7 +140,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         for row in rows(sizes):
             plain, mine = (ways.runs.get(str(row.shape[which])) for which in ("plain", "technique"))
             if row.shape["object"] == name and plain is not None and mine is not None:
-                compared.append(Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0))
+                compared.append(row.compared(plain, mine, deferred_s=0.0))
     notes = [*NOTES, *dict.fromkeys(notes)]
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=_rates(bench), notes=tuple(notes))
 
@@ -163,15 +161,15 @@ def _timed(bench: Bench, task: _Object, name: str) -> Ways:
     one = task.one if cuda else task.strided
     staged, one_shot = (task.staged, task.one_shot) if cuda else (partial(_copied, task),) * 2
     calls: dict[str, tuple[Callable[[], Any], Callable[[], LabRun]]] = {
-        STRIDED: (task.strided, partial(_cold, bench, task.strided, len(task.first))),
+        STRIDED: (task.strided, partial(bench.cold, task.strided, len(task.first))),
         ONE: (one, partial(repeated, bench, one)),
-        ONE_GRAPH: (one, partial(_cold, bench, one, len(task.first))),
+        ONE_GRAPH: (one, partial(bench.cold, one, len(task.first))),
         STAGED: (staged, partial(bench.wall, staged, 15, warm=3)),
         ONE_SHOT: (one_shot, partial(bench.wall, one_shot, 15, warm=3)),
     }
     if task.layout.blocks <= LOOPED:
         calls[LOOP] = task.loop, partial(repeated, bench, task.loop)
-        calls[LOOP_GRAPH] = task.loop, partial(_cold, bench, lambda _: task.loop(), 1)
+        calls[LOOP_GRAPH] = task.loop, partial(bench.cold, lambda _: task.loop(), 1)
     for way, (call, timed) in calls.items():
         task.out.zero_()
         task.host.zero_()
@@ -189,13 +187,6 @@ def _timed(bench: Bench, task: _Object, name: str) -> Ways:
 def _copied(task: _Object) -> Any:
     task.host.copy_(task.strided())
     return task.host
-
-
-def _cold(bench: Bench, call: Callable[[int], Any], copies: int) -> LabRun:
-    timing = bench.kernel(call, copies)
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
 
 
 def _drawn(bench: Bench, layout: Layout) -> _Object:
@@ -218,10 +209,7 @@ def _rates(bench: Bench) -> dict[str, float]:
         return {}
     small = _drawn(bench, Layout(1, 1, 64, 1, STRIDE, STRIDE))
     one = small.one if bench.device == "cuda" else small.strided
-    size = LINK_BYTES if bench.device == "cuda" else 1024
-    here, there = bench.empty(size, dtype=bench.torch.uint8), bench.pinned(size, bench.torch.uint8)
-    copied = min(bench.seconds(lambda: there.copy_(here, non_blocking=True)) for _ in range(4))
-    return {COPY: call_rate(bench, small.loop), TRITON: call_rate(bench, one), LINK: size / copied}
+    return {COPY: call_rate(bench, small.loop), TRITON: call_rate(bench, one)} | link_rates(bench)
 
 
 def _layouts(sizes: Mapping[str, int]) -> dict[str, Layout]:

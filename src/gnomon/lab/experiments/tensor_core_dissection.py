@@ -35,7 +35,7 @@ class _Operands:
         if form == FP32 or self.bench.device != "cuda":
             return lambda: torch.matmul(a, b.T)
         if form == TF32:
-            return lambda: _tf32(torch, a, b)
+            return self._tf32
         if form in (FP16, BF16):
             kind = {FP16: torch.float16, BF16: torch.bfloat16}[form]
             left, right = a.to(kind), b.to(kind)
@@ -47,13 +47,9 @@ class _Operands:
         left, right = a.to(torch.int8), b.to(torch.int8)
         return lambda: torch._int_mm(left, right.T)
 
-
-def _tf32(torch: Any, a: Any, b: Any) -> Any:
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        return torch.matmul(a, b.T)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
+    def _tf32(self) -> Any:
+        with self.bench.tf32():
+            return self.bench.torch.matmul(self.a, self.b.T)
 
 
 def _operands(bench: Bench, side: int, contents: str) -> _Operands:
@@ -121,7 +117,7 @@ def _compared(planned: tuple[LabRow, ...], ways: Ways) -> Iterator[Compared]:
     for row in planned:
         plain, mine = ways.runs.get(str(row.shape["plain"])), ways.runs.get(str(row.shape["technique"]))
         if plain is not None and mine is not None:
-            yield Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0)
+            yield row.compared(plain, mine, deferred_s=0.0)
 
 
 def _accumulation(bench: Bench) -> Iterator[Check]:

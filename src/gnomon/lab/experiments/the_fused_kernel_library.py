@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS
-from gnomon.errors import MissingExtraError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.launches import ELEMENTWISE, TRITON, call_rate, graphed, repeated
 from gnomon.lab.priced import stream_s, torch_machine
 from gnomon.lab.ways import Ways, close
 from gnomon.spec import Chip
@@ -27,9 +25,6 @@ SCALE = 1 / 255
 BLOCK, CHAIN_BLOCK = 256, 1024
 CROP_KERNELS = 5
 """Of one crop: to fp32, resized, scaled, shifted, divided."""
-PROBE = 200
-LEAST_S = 5e-3
-"""Of a sample: calls are repeated until they take this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +97,7 @@ class _Crops:
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a fused kernel on a GPU")
+    bench.need_triton("a fused kernel on a GPU")
     facts: dict[str, Any] = _launch_rates(bench)
     checks: list[Check] = []
     notes: list[str] = []
@@ -121,9 +115,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         plain, mine = (runs[kind, size, count].runs.get(str(row.shape[name])) for name in ("plain", "technique"))
         if plain is not None and mine is not None:
             own = row.shape["technique"] != COMPILED
-            compared.append(
-                Compared(what=row.what, shape=row.shape, plain=plain, technique=mine, deferred_s=0.0, of_paper=own)
-            )
+            compared.append(row.compared(plain, mine, deferred_s=0.0, of_paper=own))
     return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=(*NOTES, *dict.fromkeys(notes)))
 
 
@@ -153,32 +145,10 @@ def _timed(ways: Ways, task: _Chain | _Crops, row: LabRow) -> None:
         near = close(what, whole.flatten()[: truth.numel()], truth.flatten(), 1e-4)
         del found, whole
         ways.checks.append(near)
-        timed = _captured_s if name in (GRAPH, BATCHED, CAPTURED) else _calls_s
+        timed = graphed if name in (GRAPH, BATCHED, CAPTURED) else repeated
         run = ways.attempt(f"{name}, timed,", partial(timed, bench, call)) if near.ok else None
         if run is not None:
             ways.runs[name] = run
-
-
-def _captured_s(bench: Bench, call: Callable[[], Any]) -> LabRun:
-    """Device seconds of a call in a graph of many."""
-    timing = bench.kernel(lambda _: call(), 1)
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=0)
-
-
-def _calls_s(bench: Bench, call: Callable[[], Any], samples: int = 5) -> LabRun:
-    """Seconds of one call among many, from idle to idle."""
-    if not bench.timed:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    call()
-    count = max(1, min(2000, int(LEAST_S / bench.seconds(call))))
-
-    def several() -> None:
-        for _ in range(count):
-            call()
-
-    return bench.measured([bench.seconds(several) / count for _ in range(samples)], 0)
 
 
 def _launch_rates(bench: Bench) -> dict[str, float]:
@@ -186,20 +156,8 @@ def _launch_rates(bench: Bench) -> dict[str, float]:
     if not bench.timed:
         return {}
     small = _chain(bench, 1, 1)
-    calls = {
-        "kernel_launches_s": small.eager,
-        "triton_launches_s": small.fused if bench.device == "cuda" else small.eager,
-    }
-
-    def several(call: Callable[[], Any]) -> None:
-        for _ in range(PROBE):
-            call()
-
-    found = {}
-    for name, call in calls.items():
-        several(call)
-        found[name] = PROBE / min(bench.seconds(partial(several, call)) for _ in range(5))
-    return found
+    own = small.fused if bench.device == "cuda" else small.eager
+    return {ELEMENTWISE: call_rate(bench, small.eager), TRITON: call_rate(bench, own)}
 
 
 def _chain(bench: Bench, size: int, count: int) -> _Chain:
@@ -249,11 +207,11 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
         if way in (FUSED, CAPTURED):
             moved = values if shape["kind"] == CHAIN else count * values
             took = max(stream_s(machine, moved, moved), every * count * values / 4 / lanes)
-            return max(took, 1 / rates["triton_launches_s"]) if way == FUSED else took
+            return max(took, 1 / rates[TRITON]) if way == FUSED else took
         if way == BATCHED:
             # Indices added twice and the gather, then each operation once over all crops.
             return 3 * stream_s(machine, 1.0, 1.0) + CROP_KERNELS * stream_s(machine, count * values, count * values)
-        launch = 1 / rates["kernel_launches_s"] if way == EAGER else 0.0
+        launch = 1 / rates[ELEMENTWISE] if way == EAGER else 0.0
         return count * every * max(launch, stream_s(machine, values, values))
 
     if row.shape["technique"] == COMPILED:
@@ -282,5 +240,5 @@ EXPERIMENT = Experiment(
     work=work,
     rows=rows,
     predict=predict,
-    rates=("kernel_launches_s", "triton_launches_s"),
+    rates=(ELEMENTWISE, TRITON),
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import MissingExtraError
+from gnomon.calibrate.timer import copies_for
 from gnomon.lab import bits as narrow_bits
 from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRow, LabRun, Predicted, Rates, Size
 from gnomon.lab.bench import SEED, Bench
@@ -27,8 +25,7 @@ STREAMED = 0.8
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     torch = bench.torch
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "a GEMM of few bits on a GPU")
+    bench.need_triton("a GEMM of few bits on a GPU")
     checks: list[Check] = []
     notes: list[str] = []
     compared: list[Compared] = []
@@ -48,7 +45,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
             continue
         way, took, nbytes = run
         shape = dict(row.shape) | {"way": way, "technique_bytes": nbytes, "plain_bytes": 2 * n * k}
-        compared.append(Compared(what=row.what, shape=shape, plain=plain[n, k], technique=took, deferred_s=0.0))
+        compared.append(row.compared(plain[n, k], took, deferred_s=0.0, shape=shape))
     return Findings(checks=tuple(checks), compared=tuple(compared), notes=(*NOTES, *dict.fromkeys(notes)))
 
 
@@ -64,7 +61,7 @@ def _plain(bench: Bench, x: Any, n: int, k: int, generator: Any) -> LabRun:
         for _ in range(copies_for(2 * n * k) if bench.timed else 1)
     ]
     row = x[None]
-    return measured(bench, bench.kernel(lambda i: torch.matmul(row, wide[i]), len(wide)), 2 * n * k)
+    return bench.cold(lambda i: torch.matmul(row, wide[i]), len(wide), 2 * n * k)
 
 
 def _narrow(
@@ -93,19 +90,18 @@ def _narrow(
         if not near.ok:
             ways.notes.append(f"{what}, {name} is wrong and not timed")
             continue
-        timing = ways.attempt(f"{what}, {name}, timed,", partial(_cold, bench, call, copies))
-        if timing is not None:
-            found[name] = measured(bench, timing[0], packed.nbytes), packed.nbytes
+        timed = partial(bench.cold, _in_turn(call, copies), len(copies), packed.nbytes)
+        run = ways.attempt(f"{what}, {name}, timed,", timed)
+        if run is not None:
+            found[name] = run, packed.nbytes
     if not found:
         return None, ways
     best = min(found, key=lambda name: found[name][0].seconds or 0.0)
     return (best, *found[best]), ways
 
 
-def _cold(
-    bench: Bench, call: Callable[[narrow_bits.Narrow], Any], copies: list[narrow_bits.Narrow]
-) -> tuple[Timing | None]:
-    return (bench.kernel(lambda i: call(copies[i]), len(copies)),)
+def _in_turn(call: Callable[[narrow_bits.Narrow], Any], copies: list[narrow_bits.Narrow]) -> Callable[[int], Any]:
+    return lambda i: call(copies[i])
 
 
 def _calls(bench: Bench, x: Any, n: int, k: int) -> dict[str, Callable[[narrow_bits.Narrow], Any]]:
@@ -119,12 +115,6 @@ def _calls(bench: Bench, x: Any, n: int, k: int) -> dict[str, Callable[[narrow_b
 def _copied(packed: narrow_bits.Narrow) -> narrow_bits.Narrow:
     pieces = tuple((piece, words.clone()) for piece, words in packed.pieces)
     return narrow_bits.Narrow(bits=packed.bits, pieces=pieces, scales=packed.scales.clone())
-
-
-def measured(bench: Bench, timing: Timing | None, nbytes: int) -> LabRun:
-    if timing is None:
-        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    return LabRun(seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=nbytes)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.errors import MissingExtraError
 from gnomon.lab.base import (
-    Amounts,
+    BF16_BYTES,
     Check,
     Compared,
     Experiment,
@@ -36,12 +34,10 @@ MULTIPLES = (1, 4, 16)
 """Tokens, in those of the smallest case."""
 BOUND = 0.08
 """Of the outputs' root mean square: bf16 after each of three GEMMs, values up to six times as large."""
-BF16 = 2
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    if bench.timed and bench.device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise MissingExtraError("triton", "torch", "dispatch in one kernel on a GPU")
+    bench.need_triton("dispatch in one kernel on a GPU")
     torch, generator = bench.torch, bench.generator(SEED + 121)
     experts, width, inner = sizes["experts"], sizes["width"], sizes["inner"]
     up = bench.normal(experts, inner, width, dtype=torch.bfloat16, generator=generator, scale=width**-0.5)
@@ -120,10 +116,7 @@ def _there(row: LabRow, tokens: int, runs: Mapping[tuple[str, str], LabRun]) -> 
 def _compared(row: LabRow, runs: Mapping[tuple[str, str], LabRun]) -> Compared:
     part = str(row.shape["part"])
     plain, mine = runs[part, str(row.shape["plain"])], runs[part, KERNELS]
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0
-    )
+    return row.compared(plain, mine, deferred_s=0.0)
 
 
 def _tokens(sizes: Mapping[str, int]) -> list[int]:
@@ -168,13 +161,13 @@ def slots_of(shape: Mapping[str, int]) -> int:
 def _moved_s(machine: Machine, shape: Mapping[str, int], way: str) -> float:
     """Seconds of dispatch and combine."""
     tokens, width, slots = shape["tokens"], shape["width"], shape["experts"] * slots_of(shape)
-    one, rows = float(BF16 * tokens * width), float(BF16 * CHOICES * tokens * width)
+    one, rows = float(BF16_BYTES * tokens * width), float(BF16_BYTES * CHOICES * tokens * width)
     if way == MASKS:
-        mask = 2 * stream_s(machine, 0.0, float(BF16 * tokens * slots)) + 2 * stream_s(machine, 0.0, 0.0)
+        mask = 2 * stream_s(machine, 0.0, float(BF16_BYTES * tokens * slots)) + 2 * stream_s(machine, 0.0, 0.0)
         return mask + gemm_s(machine, slots, width, tokens) + gemm_s(machine, tokens, width, slots)
     if way == KERNELS:
         return stream_s(machine, one, rows) + stream_s(machine, rows, one)
-    copied = float(BF16 * slots * width) if way == INDEXING else rows
+    copied = float(BF16_BYTES * slots * width) if way == INDEXING else rows
     return stream_s(machine, one, copied) + stream_s(machine, rows, one)
 
 
@@ -182,7 +175,7 @@ def _experts_s(machine: Machine, shape: Mapping[str, int], way: str) -> float:
     """Seconds of the experts: padded to their slots, or as many rows as there are choices."""
     experts, width, inner = shape["experts"], shape["width"], shape["inner"]
     each = math.ceil(CHOICES * shape["tokens"] / experts) if way == GROUPED else slots_of(shape)
-    wide = float(BF16 * experts * each * inner)
+    wide = float(BF16_BYTES * experts * each * inner)
     gemms = gemm_s(machine, each, inner, width, batch=experts) + gemm_s(machine, each, width, inner, batch=experts)
     return gemms + stream_s(machine, wide, wide)
 
@@ -192,7 +185,7 @@ def _held(shape: Mapping[str, int], way: str) -> float:
     tokens, width, slots = shape["tokens"], shape["width"], shape["experts"] * slots_of(shape)
     rows, wide, out = slots * width, slots * shape["inner"], tokens * width
     inside = max(rows + 2 * wide, 2 * rows + wide, rows + out)
-    return float(BF16 * max(inside, tokens * slots + rows + out if way == MASKS else 0))
+    return float(BF16_BYTES * max(inside, tokens * slots + rows + out if way == MASKS else 0))
 
 
 EXPERIMENT = Experiment(

@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.lab import blocks
 from gnomon.lab.base import (
-    Amounts,
+    BF16_BYTES,
     Compared,
     Experiment,
     Findings,
@@ -83,11 +83,7 @@ NOTES = (
 
 def _compared(row: LabRow, runs: Mapping[str, LabRun]) -> Compared:
     plain, mine = runs[str(row.shape["plain"])], runs[str(row.shape["technique"])]
-    amounts = Amounts(plain=plain.gpu_bytes, technique=mine.gpu_bytes) if row.unit == "bytes" else None
-    return Compared(
-        what=row.what, shape=row.shape, unit=row.unit, amounts=amounts, plain=plain, technique=mine, deferred_s=0.0,
-        of_paper=row.shape["technique"] != UPDATED,
-    )  # fmt: skip
+    return row.compared(plain, mine, deferred_s=0.0, of_paper=row.shape["technique"] != UPDATED)
 
 
 def rows(sizes: Mapping[str, int]) -> tuple[LabRow, ...]:
@@ -107,7 +103,7 @@ def predict(row: LabRow, rates: Rates, chip: Chip) -> Predicted | None:
     parameters = count * blocks.parameters(width)
     tokens = int(shape["sequences"]) * int(shape["tokens"])
     if row.unit == "bytes":
-        beside = float((count + SAVED) * blocks.BF16_BYTES * tokens * width)
+        beside = float((count + SAVED) * BF16_BYTES * tokens * width)
         plain = RESIDENT_BYTES * parameters + beside
         mine = HOSTED_BYTES * parameters + IN_FLIGHT * blocks.block_bytes(width) + beside
         return Predicted(gain=plain / mine, by="bytes of a parameter on the GPU and the activations of one block")
