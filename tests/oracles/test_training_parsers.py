@@ -270,9 +270,12 @@ def test_the_trainer_trains(zero: int, processes: int, packing: str, tmp_path: P
     )
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     environment |= {"MASTER_PORT": str(29600 + 10 * zero + processes), "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run(
-        ["bash", "run.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    for _ in range(3):  # with FSDP on a CPU a rank may abort after its last step, when PyTorch lets gloo's threads go
+        done = subprocess.run(
+            ["bash", "run.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        if done.returncode == 0 or "terminate called without an active exception" not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "train_loss" in done.stdout + done.stderr
 
