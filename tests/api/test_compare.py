@@ -187,6 +187,7 @@ def test_a_plan_without_a_load_needs_one(plan: Plan) -> None:
         compare(bare, plan, input=200, output=20)
 
 
+@pytest.mark.heavy
 def test_a_plan_that_cannot_be_put_under_it_is_named(plan: Plan, tmp_path: Path) -> None:
     small = replace(plan, strategy=replace(plan.strategy, tp=1), dtype="bf16")
     write_plan(small, tmp_path / "small.yaml")

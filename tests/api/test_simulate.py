@@ -35,6 +35,7 @@ def serve(model: str = "llama-3.1-8b", **words: Any) -> ServingReport:
     return _ANSWERS[key] if key else _ANSWERS.pop(key)
 
 
+@pytest.mark.heavy
 def test_the_same_seed_gives_the_same_answer() -> None:
     first, other = serve(seed=3), serve(seed=4)
     again = gnomon.simulate_serving("llama-3.1-8b", on="H200", seed=3, **LOAD)
@@ -106,6 +107,7 @@ def test_series_and_distributions() -> None:
     assert plain.itl_s == report.itl_s and plain.step_shares == report.step_shares
 
 
+@pytest.mark.heavy
 def test_the_mean_itl_is_that_of_tpot_weighted_by_tokens() -> None:
     for report in (serve(output="uniform:low=1,high=90"), serve(turns=3, requests=90), serve(rate=None, concurrency=9)):
         run = report.run
@@ -200,6 +202,7 @@ def test_energy_lies_between_idle_and_the_limit() -> None:
     assert watts[0] < watts[1]
 
 
+@pytest.mark.heavy
 def test_more_load_is_slower() -> None:
     calm, busy, rushed = (serve(rate=rate, requests=400) for rate in (2, 20, 200))
     for metric in ("ttft_s", "tpot_s", "e2e_s"):
@@ -208,6 +211,7 @@ def test_more_load_is_slower() -> None:
     assert calm.output_tokens_per_s < busy.output_tokens_per_s < rushed.output_tokens_per_s
 
 
+@pytest.mark.heavy
 def test_better_machines_are_quicker() -> None:
     base = serve(rate=20).tpot_s["mean"]
     assert serve(rate=20, on="H100").tpot_s["mean"] > base
@@ -295,6 +299,7 @@ def test_a_rate_of_one_request_is_told_to_say_nothing(tmp_path: Path) -> None:
 FILLING = [(4.0, 512, 64, 20), (8.0, 512, 256, 60), (12.0, 1000, 250, 60), (1.0, 100, 10, 30), (20.0, 200, 400, 100)]
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(6)
 @pytest.mark.parametrize(("rate", "input", "output", "requests"), FILLING)
 def test_a_run_that_is_still_filling_says_how_long_it_should_be(

@@ -257,6 +257,7 @@ def test_a_table_of_another_is_made_anew(steps: Path) -> None:
 LENGTHS = "input_tokens,output_tokens\n"
 
 
+@pytest.mark.heavy
 def test_a_sweep_is_not_resumed_over_files_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNOMON_HOME", str(tmp_path / "home"))
     trace, out = tmp_path / "t.csv", tmp_path / "a.jsonl"

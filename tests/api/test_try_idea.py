@@ -61,6 +61,7 @@ def test_what_fits_only_with_it() -> None:
     assert found.helps and found.plain is None and found.applied is not None and found.gain is None
 
 
+@pytest.mark.heavy
 def test_without_is_the_best_plan_without() -> None:
     """The best of all plans is on one of the two sides."""
     words = {"seq": 131072, "global_batch": 4}

@@ -132,6 +132,7 @@ def test_the_command_prints_and_keeps_its_best_plan(found: TunedPlan, capsys: py
     assert answer["changes"][0]["score"]["plan"]["schema"] == "gnomon.plan/1"
 
 
+@pytest.mark.heavy
 def test_commands_are_compared_with_plans() -> None:
     found = gnomon.compare("vllm serve llama-3.1-8b", "vllm serve llama-3.1-8b -q fp8", on="H100", **LOAD)
     assert [row["field"] for row in found.differs] == ["dtype"]

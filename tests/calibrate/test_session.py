@@ -130,6 +130,7 @@ def test_an_unknown_family_and_a_table_of_another_run(machine: FakeCard, tmp_pat
         gnomon.calibrate(tmp_path / "t.csv", families=["moe"])
 
 
+@pytest.mark.heavy
 def test_what_was_not_measured_stays_as_shipped_and_says_so(machine: FakeCard, tmp_path: Path) -> None:
     found: Any = gnomon.calibrate(tmp_path / "t.csv", families=["moe"])
     shipped = yaml.safe_load((catalog.PROFILES / "h200-sxm-141gb.yaml").read_text())

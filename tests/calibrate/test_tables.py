@@ -63,6 +63,7 @@ def test_where_nothing_fits_nothing_is_written(tmp_path: Path, own_history: Path
     assert not own_history.exists()
 
 
+@pytest.mark.heavy
 def test_a_family_of_one_shape_leaves_the_others(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", [*gemm_rows()[:1] * 20, *streams()])
     found: Any = gnomon.calibrate(source=path, on="H200", profile=tmp_path / "p.yaml")

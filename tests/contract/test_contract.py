@@ -239,6 +239,7 @@ def test_plan_serve(planned: dict[str, Any]) -> None:
     assert planned["best"]["feasible"]
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(8)
 @pytest.mark.parametrize("objective", ["cost", "throughput", "latency", "energy"])
 def test_plan_objectives(cli: Cli, objective: str) -> None:

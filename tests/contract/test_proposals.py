@@ -180,6 +180,7 @@ def test_commands_to_go_on_with_run(line: str) -> None:
         assert more.startswith(QUESTIONS) or "does not fit" not in tried.out, more
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("line", ["fit gpt2 --on H100", "predict gpt2 --on H100", *FITS[::8]])
 def test_some_commands_to_go_on_with_run(line: str) -> None:

@@ -98,6 +98,7 @@ def _writes_a_command(frame: Any) -> bool:
     return False
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ANSWERS)
 def test_each_name_is_resolved_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -60,6 +60,7 @@ def test_a_line_an_answer() -> None:
     assert gnomon.sweep("small.yaml", out="steps.jsonl").to_dict() == said.answer
 
 
+@pytest.mark.heavy
 def test_the_same_bytes_whoever_works_and_however_often() -> None:
     first = say("sweep small.yaml --out a.jsonl --json")
     say("sweep small.yaml --out b.jsonl --jobs 2 --json")

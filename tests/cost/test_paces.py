@@ -75,6 +75,7 @@ TABLES = [
 """Products, with the largest error at the median. No pace was fitted to the GB200's table."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("on", "framework", "theirs", "dtype", "most"), TABLES)
 def test_products_against_published_tables(on: str, framework: str, theirs: str, dtype: str, most: float) -> None:
     folder = tables()

@@ -95,6 +95,7 @@ def test_prompts_of_latents() -> None:
     assert np.all(np.abs(found - 1) < 0.2)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_windows_are_priced_as_well_as_attention_without(phase: str) -> None:
     """AIConfigurator's of an H100 under vLLM, whose prices are the H200's scaled."""

@@ -115,6 +115,7 @@ def test_closed_stdout_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
     words = "simulate serve llama-3.1-8b --on H100 --rate 4 --input 512 --output 256 --requests 2000000"
     process = subprocess.Popen(
@@ -139,6 +140,7 @@ def _small(memory_bytes: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("more", "code", "said"), [("--requests 10", 0, ""), ("", 2, "bomb.csv.gz: has more than")])
 def test_a_packed_trace_of_a_gigabyte_in_little_memory(tmp_path: Path, more: str, code: int, said: str) -> None:
     """140 million rows in 1.4 MB; read whole they took seven gigabytes."""

@@ -90,6 +90,7 @@ def test_interrupted_it_says_how_to_go_on(file: Path, tmp_path: Path, jobs: str)
     assert count(out) == QUESTIONS
 
 
+@pytest.mark.heavy
 def test_workers_end_with_their_parent(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     begun = subprocess.Popen(command(file, out, "--jobs", "2"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -222,6 +222,7 @@ OTHERS: dict[str, Any] = {
 LOAD: dict[str, Any] = {"rate": 12.0, "input": 700, "output": 120, "requests": 120, "on": "H100", "engine": "sglang"}
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_setting_acts_or_is_listed(option: Any) -> None:

@@ -71,6 +71,7 @@ def same(run: ServingRun, plain: PlainSglang) -> None:
     assert run.busy_s == pytest.approx(plain.busy_s, abs=1e-9)
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(250), deadline=None)
 @given(loads())
 def test_equal_to_the_plain_loop(case: tuple[Requests, ServingLimits, Scheduling]) -> None:

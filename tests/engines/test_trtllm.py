@@ -201,6 +201,7 @@ def test_a_long_prompt_needs_chunks() -> None:
     gnomon.simulate_serving("llama-3.1-8b", on="H100", engine="trtllm", settings=settings, **load)
 
 
+@pytest.mark.heavy
 def test_no_evict_holds_requests_back_and_max_utilization_pauses_them() -> None:
     load = {"rate": 200, "input": 300, "output": 300, "requests": 150}
     runs = {

@@ -54,6 +54,7 @@ def test_prediction_heads_that_a_file_does_not_describe_are_said(model: str, sai
     assert ("speculative_method=mtp" in listed(answer)) == said
 
 
+@pytest.mark.heavy
 def test_the_popularity_of_experts_that_all_ranks_have_is_listed() -> None:
     popular = {"expert_popularity": "zipf:1"}
     alone = served("qwen3-30b-a3b", popular, on="H100:2", tp=2)

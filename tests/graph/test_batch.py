@@ -33,6 +33,7 @@ def test_a_mixed_step_by_hand() -> None:
     assert figures(batch) == [2, 2102, 2, 5, 6 + 23, 3 + 12, 4, 7]
 
 
+@pytest.mark.heavy
 @given(st.integers(1, 400), st.integers(0, 5000))
 def test_equal_decodes(count: int, context: int) -> None:
     assert figures(Batch.decode(count, context)) == figures(Batch.step([context] * count, []))

@@ -272,6 +272,7 @@ def test_patterns() -> None:
     assert Patterns(["model.layers.3.mlp"], "ignore", 10).numbered
 
 
+@pytest.mark.heavy
 def test_long_lists_are_looked_up_and_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are found in a set, runs of a name at a time; only globs are tried one by one."""
     tried: list[str] = []

@@ -156,6 +156,7 @@ def test_what_is_broken_names_its_place(name: str, tmp_path: Path) -> None:
     assert said in str(caught.value)
 
 
+@pytest.mark.heavy
 def test_ten_million_questions_and_no_more(tmp_path: Path) -> None:
     thousand = "[" + ", ".join(map(str, range(1000))) + "]"
     most = HEAD + f"over: {{batch: {thousand}, context: {thousand}, tokens: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}}\n"

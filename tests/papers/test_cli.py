@@ -33,6 +33,7 @@ def slugs(found: Any) -> set[str]:
     return {paper["slug"] for paper in found["papers"]}
 
 
+@pytest.mark.heavy
 def test_the_list(capsys: Out) -> None:
     lines = text(capsys).splitlines()
     assert max(map(len, lines)) <= 110

@@ -42,6 +42,7 @@ def test_a_simulated_load(pooled: bool) -> None:
         assert (f"{'inside' if met else 'beyond'} the goal {UNSURE}" in str(found)) == crosses
 
 
+@pytest.mark.heavy
 def test_a_plan() -> None:
     ask = {"fleet": "H100:1", "requests": 400, "dtypes": ["bf16"]} | LOAD
     fixed = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}

@@ -51,6 +51,7 @@ def without_words(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in ("inputs", "not_modelled", "title", "plan")}
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(8)
 @pytest.mark.parametrize("engine", ["torch", "megatron"])
 @pytest.mark.parametrize(("model", "degrees"), ALONE, ids=str)

@@ -196,6 +196,7 @@ def plain_batch(lengths: list[int], cp: int) -> Batch:
     return Batch(*(np.array([one]) for one in sums), documents=documents)
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(4)
 @pytest.mark.parametrize(
     ("given", "off"),
@@ -320,6 +321,7 @@ def search(lengths: str | None, **given: Any) -> Search:
     return search_of(bound, bound.load(question.load), "adamw", None)
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(3)
 @pytest.mark.parametrize(
     "given",

@@ -143,6 +143,7 @@ def test_the_most_tokens_with_failures() -> None:
     assert answer.best.run["cost_usd"] <= limits["budget_usd"]
 
 
+@pytest.mark.heavy
 def test_failures_decide_between_plans() -> None:
     """With failures the fastest is the one that is over first, not the one with the shortest step."""
     plans = ran("H100:3", 1e9, "0.5/gpu-hour")

@@ -55,6 +55,7 @@ def test_best_meets_its_goals_and_counts_add_up() -> None:
 ASKED = ({"objective": "latency"}, {"objective": "energy"}, {"objective": "throughput"}, {"rate": None}, {"slo": ""})
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("changes", ASKED, ids=str)
 def test_reasons_of_all_plans_add_up(changes: dict[str, Any]) -> None:
@@ -95,6 +96,7 @@ def test_every_cheaper_plan_misses() -> None:
         plan(fleet=f"H100:{chips}")
 
 
+@pytest.mark.heavy
 @pytest.mark.battery(8)
 @pytest.mark.parametrize("objective", ["cost", "latency", "energy", "throughput"])
 def test_the_runner_up_meets_the_goals(objective: str) -> None:
@@ -155,6 +157,7 @@ def test_a_rate_is_the_least_that_the_highest_throughput_has_to_be_and_is_said_t
         plan(objective="throughput", rate=1.5 * free.best.max_rate_per_s)
 
 
+@pytest.mark.heavy
 def test_near_ties_cost_hardly_more_and_buy_something() -> None:
     """A chip of the same price by all but a few percent that has twice the bandwidth."""
     first, second = parse_fleet("H100:8,H200:8").pools
@@ -175,6 +178,7 @@ def test_pools_are_alternatives_and_the_answer_says_so() -> None:
     assert not plan().not_modelled
 
 
+@pytest.mark.heavy
 def test_every_figure_has_an_interval_and_watts_are_those_of_the_chips() -> None:
     report = plan()
     for predicted in (report.best.predicted, report.runner_up["predicted"]):

@@ -124,6 +124,7 @@ def test_more_expert_ranks_hold_less(tmp_path: Path) -> None:
     assert held == [held[0] - experts + experts / ep for ep in (1, 2, 4, 8)]
 
 
+@pytest.mark.heavy
 def test_a_plan_of_a_mixture() -> None:
     answer = plan_training("mixtral-8x7b", cluster="H100:64", seq=4096, global_batch=256)
     assert answer.best.fits

@@ -79,6 +79,7 @@ class TestSimulated:
         whole, layers = (simulated(SPLIT, rate=1.0, requests=150, kv_transfer=how) for how in ("whole", "layerwise"))
         assert layers.ttft_s["p50"] < whole.ttft_s["p50"]
 
+    @pytest.mark.heavy
     def test_unlike_replicas_get_requests_by_their_weights(self) -> None:
         pools = ("H100:1,weight=3", "L40S:1,weight=1")
         found = gnomon.simulate_serving(
@@ -283,6 +284,7 @@ class TestBesideAiconfigurator:
     simulated with as many clients as its batches hold. It gives tokens per second and GPU, TTFT and TPOT of a full
     batch, without the waiting of requests for each other; its batch of 248 only fits with the KV cache in fp8."""
 
+    @pytest.mark.heavy
     def test_aggregated(self) -> None:
         found = simulated(("both=H100:8,tp=4,max_num_seqs=96",), concurrency=192, requests=1500, kv_dtype="fp8")
         assert found.output_tokens_per_s / 8 == pytest.approx(624, rel=0.2)

@@ -51,6 +51,7 @@ def test_options_of_the_clock_are_refused_where_there_is_one_clock() -> None:
         predict("llama-3.2-1b", on="H100", phase="train", tokens=512, sustained=True)
 
 
+@pytest.mark.heavy
 def test_a_served_load_follows_the_limit() -> None:
     free, held = (simulate_serving("llama-3.1-8b", on="H200", power_limit_w=limit, **LOAD) for limit in (None, 300))
     assert held.power_w < 300 < free.power_w

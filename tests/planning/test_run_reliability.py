@@ -124,6 +124,7 @@ def test_intervals_hold_what_chance_and_another_cluster_do() -> None:
     assert cluster.high - cluster.low > 1.5 * (chance.high - chance.low)
 
 
+@pytest.mark.heavy
 def test_large_runs_lie_inside_their_interval() -> None:
     """Thousands of failures at an unknown rate: the outcome at the middle rate is in the middle of them all, and
     the edges are the closed form's but for checkpoints."""

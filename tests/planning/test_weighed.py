@@ -106,6 +106,7 @@ def test_drafts_that_are_given_are_weighed_and_not_taken_for_granted() -> None:
     assert "speculative_method" not in found.best.plan.engine.settings
 
 
+@pytest.mark.heavy
 def test_drafts_with_a_model_of_their_own_are_left_out_with_it() -> None:
     """Plans without drafts are searched too, though the draft model is named."""
     drafts = {"speculative_method": "eagle3", "num_speculative_tokens": 2, "draft_acceptance": "0.0"}

@@ -51,6 +51,7 @@ def random_times(shape: tuple[int, int], seed: int, scale: float, blocking: bool
     )
 
 
+@pytest.mark.heavy
 @settings(max_examples=300, deadline=None)
 @given(sizes(most=9))
 def test_every_task_once_in_an_order_that_ends_and_what_is_held_is_counted(size: Sizes) -> None:
@@ -69,6 +70,7 @@ def test_every_task_once_in_an_order_that_ends_and_what_is_held_is_counted(size:
     assert one.heads(pp, vp, micros) == max(lasts)
 
 
+@pytest.mark.heavy
 @settings(max_examples=200, deadline=None)
 @given(sizes(most=5), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 1.0, 5.0]), st.booleans())
 def test_the_timeline_is_that_of_the_plain_one(size: Sizes, seed: int, scale: float, blocking: bool) -> None:

@@ -182,6 +182,7 @@ def test_memory_holds_weights_and_states(job: Job) -> None:
         assert memory.total[0] >= sum(part[0] for part in parts) * ROUNDING
 
 
+@pytest.mark.heavy
 @settings(max_examples=60)
 @given(jobs())
 def test_everything_is_finite(job: Job) -> None:

@@ -113,6 +113,7 @@ def test_the_fullest_moment_is_the_reported_peak(case: str) -> None:
         assert all(before.time_s <= after.time_s + 1e-12 for before, after in pairwise(moments))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", ["checkpoints", "vocabulary-parallel", "offload-optimizer"])
 def test_the_files_end_where_the_step_ends(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found, (given, applied) = step(case), CASES[case]

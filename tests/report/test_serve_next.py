@@ -38,6 +38,7 @@ def test_flags_of_the_engine_are_carried() -> None:
     assert after(next_plan(on="H100", rate=4, techniques=["int4-weights"]), "--with") == ["int4-weights"]
 
 
+@pytest.mark.heavy
 def test_what_is_usual_is_not_said() -> None:
     said = next_plan(on="H100", rate=4)
     assert not {"--engine", "--dtype", "--kv-dtype", "--set", "--with", "--seed", "--router"} & set(said)

@@ -110,6 +110,7 @@ def cost_of(stages: int, ranks: int) -> Any:
     return Group(Cost(), ranks) if ranks > 1 else Cost()
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(150))
 @given(
     rate=st.floats(0.5, 60),

@@ -6,6 +6,7 @@ import json
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def test_questions_are_the_product_of_the_axes(sizes: list[int]) -> None:
     assert sweep.swept == tuple(f"axis{at}" for at in range(len(sizes)))
 
 
+@pytest.mark.heavy
 @given(AXES)
 def test_a_line_begins_as_its_question_does(sizes: list[int]) -> None:
     sweep = made(sizes)
