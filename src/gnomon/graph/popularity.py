@@ -27,6 +27,8 @@ STEP = 0.1
 every token takes the same experts, it would be, by a percent."""
 MOST_SKEW, HALVINGS = 3.0, 20
 """The largest exponent that is looked for, and halvings until one is found."""
+ASSUMED_SKEW = 0.6
+"""The exponent where nothing is said of a network's experts: an assumption, measured on none."""
 PLACEMENTS = 256
 """Random placements that the expectation is taken over, always the same ones."""
 

@@ -10,6 +10,7 @@ from gnomon.engines.base import MemoryUse, RankBytes, ServingCase
 from gnomon.graph.host_ops import HostExperts, HostRates
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.ops import Experts, Op
+from gnomon.graph.popularity import ASSUMED_SKEW, MOST_SKEW
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import Block, Model, MoeFfn
 from gnomon.spec.formats import plain
@@ -18,7 +19,6 @@ from gnomon.techniques.hosts import no_host
 
 POPULAR, ANY = "popular", "any"
 CPU, COPY, BOTH = "cpu", "copy", "both"
-MOST_SKEW = 3.0
 MATRICES = "expert_"
 """How the roles of experts' matrices begin."""
 
@@ -52,7 +52,8 @@ class ExpertOffload(Technique[ServingCase]):
         ),
         Parameter("keeps", "whether the cache has the experts chosen most, or any", default=POPULAR,
                   choices=(POPULAR, ANY)),
-        Parameter("skew", "exponent of the power law by which experts are chosen", default=0.6, high=MOST_SKEW),
+        Parameter("skew", "exponent of the power law by which experts are chosen; the default is assumed",
+                  default=ASSUMED_SKEW, high=MOST_SKEW),
         bandwidth("link_gb_s", "bandwidth of one chip's copies; 0 for the link's bandwidth"),
         bandwidth("cpu_gb_s", "bytes of experts that the host multiplies per second; 0 for its memory's bandwidth"),
         Parameter("cpu_tflop_s", "FLOPs of the host's processors; 0 for what their cores do", default=0.0, high=1000.0,

@@ -12,7 +12,7 @@ from gnomon.engines.training.case import TrainingCase
 from gnomon.engines.training.grid import PARTS
 from gnomon.graph.layers import NodePass, Writer
 from gnomon.graph.ops import Collective
-from gnomon.graph.popularity import visit_shares
+from gnomon.graph.popularity import ASSUMED_SKEW, MOST_SKEW, visit_shares
 from gnomon.graph.tape import DISPATCH, TapeNode
 from gnomon.spec import Block, MoeFfn
 from gnomon.techniques.base import TRAINING, Parameter, Rejection, Technique, Trial, Values
@@ -39,7 +39,12 @@ class ExpertShadowing(Technique[TrainingCase]):
     )
     parameters = (
         Parameter("share", "of a layer's experts that are copied", default=0.125, high=1.0, tried=(0.125,)),
-        Parameter("skew", "exponent of the power law by which experts are chosen", default=0.6, high=3.0),
+        Parameter(
+            "skew",
+            "exponent of the power law by which experts are chosen; the default is assumed",
+            default=ASSUMED_SKEW,
+            high=MOST_SKEW,
+        ),
     )
     excludes = ("expert-placement",)
     changes = frozenset({"flops", "activation bytes"})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from gnomon.graph.popularity import ASSUMED_SKEW
 from gnomon.lab.base import (
     BF16_BYTES,
     Check,
@@ -44,8 +45,6 @@ from gnomon.lab.ways import close
 from gnomon.spec import Chip
 
 RESIDENT = "all on the GPU"
-SKEW = 0.6
-"""Exponent of the power law of experts' popularity: an assumption, as the technique `expert-offload` has it."""
 CACHES = (1, 4)
 """Cached experts of a layer, in those of the smallest cache."""
 BOUND = 0.12
@@ -107,7 +106,7 @@ def _input(bench: Bench, sizes: Mapping[str, int], step: int) -> Any:
 
 def _routes(sizes: Mapping[str, int]) -> Routes:
     shape = (sizes["steps"], sizes["layers"], sizes["tokens"], 1)
-    return drawn(shape, sizes["experts"], SKEW, sizes["accuracy"] / 100, SEED, stay=sizes["stay"] / 100)
+    return drawn(shape, sizes["experts"], ASSUMED_SKEW, sizes["accuracy"] / 100, SEED, stay=sizes["stay"] / 100)
 
 
 def _runs(sizes: Mapping[str, int]) -> list[Run]:

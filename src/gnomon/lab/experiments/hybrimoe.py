@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from gnomon.graph.popularity import ASSUMED_SKEW
 from gnomon.lab.base import (
     BF16_BYTES,
     Check,
@@ -41,8 +42,6 @@ from gnomon.lab.stream import link_rates
 from gnomon.lab.ways import close
 from gnomon.spec import Chip
 
-SKEW = 0.6
-"""Exponent of the power law of experts' popularity: an assumption, as the technique `expert-offload` has it."""
 DECODE, PROMPT = "decode", "prompt"
 SHARE = 8
 """Steps of the decode over those of prompts."""
@@ -112,7 +111,7 @@ def _routes(sizes: Mapping[str, int], case: str) -> Routes:
     tokens = 1 if case == DECODE else sizes["prompt"]
     steps = sizes["steps"] if case == DECODE else max(1, sizes["steps"] // SHARE)
     shape = (steps, sizes["layers"], tokens, sizes["active"])
-    return drawn(shape, sizes["experts"], SKEW, sizes["accuracy"] / 100, SEED)
+    return drawn(shape, sizes["experts"], ASSUMED_SKEW, sizes["accuracy"] / 100, SEED)
 
 
 def _cached(routes: Routes, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
